@@ -1,6 +1,6 @@
-"""Reads the YAML of this folder, holds Kubernetes' own kinds to Kubernetes' published schemas, and prints all documents
-as JSON, by file. Run by tests/tests/it/deploy.rs, which checks the rest. Needs pyyaml and kubernetes-validate; ends with
-3 where they are not there."""
+"""Reads the YAML files of this folder, validates Kubernetes' own kinds against its published schemas, and prints all
+documents as JSON, by file. Run by tests/tests/it/deploy.rs, which checks the rest. Needs pyyaml and kubernetes-validate;
+exits with 3 if they are not installed."""
 
 import json
 import pathlib
@@ -17,7 +17,7 @@ VERSION = "1.33"
 
 
 class Once(yaml.SafeLoader):
-    """YAML in which no key stands twice: the second would silently win."""
+    """Loads YAML and rejects duplicate keys: the last one would silently win."""
 
 
 def mapping(loader, node, deep=False):
@@ -40,7 +40,7 @@ for path in sorted(folder.rglob("*.y*ml")):
     found[str(path.relative_to(folder))] = documents
     for document in documents:
         api = document.get("apiVersion", "")
-        # KEDA's kinds are no part of Kubernetes' schemas.
+        # Kubernetes' schemas do not include KEDA's kinds.
         if api and not api.startswith("keda.sh/"):
             kubernetes_validate.validate(document, VERSION, strict=True)
 json.dump(found, sys.stdout)

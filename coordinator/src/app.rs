@@ -1,4 +1,5 @@
-//! What the HTTP handlers and the background jobs of a coordinator share. It is below both and imports neither.
+//! State shared by the HTTP handlers and the background jobs of a coordinator. It is below both and imports
+//! neither.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -15,26 +16,25 @@ use crate::{
     wakeups::WakeupBus,
 };
 
-/// See the module.
 pub(crate) struct AppState {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) wakeups: Arc<WakeupBus>,
-    /// How long a lease lasts that is granted or renewed now.
+    /// Length of leases granted or renewed now.
     pub(crate) lease_length: Arc<LeaseLength>,
     pub(crate) tokens: TokenRegistry,
     pub(crate) schedules: ScheduleTable,
     pub(crate) provider_limits: ProviderLimitTable,
     pub(crate) memory: MemoryTable,
-    /// Some batch has a budget, as of the last look.
+    /// Whether any batch had a budget when this was last checked.
     pub(crate) has_budgets: AtomicBool,
-    /// Calls that were refused for their token, until they are written down.
+    /// Requests with rejected tokens, counted until they are written to the audit log.
     pub(crate) auth_failures: AuthFailureCounts,
-    /// Strikes secrets out of what people write.
+    /// Removes secrets from text that people submit.
     pub(crate) redactor: Redactor,
     pub(crate) archive: ArchiveSettings,
     pub(crate) notifications: Arc<TailedFold<NotificationsFold>>,
-    /// Delivers notifications, where this program brought a way to.
+    /// Delivers notifications; `None` if this program has no notifier.
     pub(crate) notifier: Option<Arc<dyn Notifier>>,
     pub(crate) notify_metrics: Arc<NotifyMetrics>,
     /// Cancelled when the coordinator shuts down: jobs and followers end, long polls answer at once.
@@ -42,23 +42,23 @@ pub(crate) struct AppState {
 }
 
 impl AppState {
-    /// The archive as this coordinator uses it.
+    /// Creates the archiver of this coordinator.
     pub(crate) fn task_archiver(&self) -> TaskArchiver {
         let (store, clock) = (Arc::clone(&self.store), Arc::clone(&self.clock));
         TaskArchiver { store, clock, settings: self.archive.clone() }
     }
 
-    /// What keeps a term of this coordinator.
+    /// Creates a leader lease of this coordinator for the given role.
     pub(crate) fn new_leader_lease(&self, office: LeaderRole) -> LeaderLease {
         let (store, clock) = (Arc::clone(&self.store), Arc::clone(&self.clock));
         LeaderLease::new(office, store, clock, Arc::clone(&self.wakeups), Arc::clone(&self.lease_length))
     }
 
-    /// Wakes whoever a task's new state concerns.
+    /// Wakes the waiters affected by a task's new state.
     pub(crate) fn wake_waiters(&self, record: &TaskRecord) {
         self.wakeups.notify_state(record.state);
         if let Some(by) = record.delegated_by.as_ref().filter(|_| record.state.is_ended()) {
-            // Its parent goes on, in the same transaction.
+            // The child's end resumes its parent in the same transaction.
             self.wakeups.notify_append(by.run);
             self.wakeups.notify_task_available();
         }

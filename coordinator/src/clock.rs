@@ -1,28 +1,33 @@
-//! The coordinator's one source of time, ids and randomness. Everything below it takes them as
-//! parameters, so that decisions can be repeated and tests can say what time it is.
+//! The coordinator's only source of time, ids and randomness. Code below it takes them as parameters, so that
+//! decisions are repeatable and tests control the time.
 //!
 //! # How time is followed
-//! Deadlines, schedules and `recorded_at` are instants, so the clock must agree with the world; leases measure how long
-//! something was silent, so it must never leap because a machine's clock was set. Both hold by these rules:
+//! Deadlines, schedules and `recorded_at` are instants, so the clock must agree with the world. Leases
+//! measure how long a worker was silent, so the clock must not jump when a machine's clock is set. These
+//! rules ensure both:
 //!
-//! 1. Between two observations of its source the time is what the machine counts since it booted (`CLOCK_BOOTTIME`,
-//!    which no one can set and which counts suspend; `CLOCK_MONOTONIC` where there is none).
-//! 2. The source is this machine's wall clock on SQLite, and the database's time on PostgreSQL, so that coordinators of
-//!    one database agree whatever their machines say. It is observed every few seconds (`leases/clock_check.rs`).
-//! 3. A source that is at most a second and a half off is slewed to: time runs a tenth faster or slower until it agrees, and never
-//!    backwards.
-//! 4. A source that is further off has been stepped. The step is logged, counted for `/readyz` and `docket doctor`, and
-//!    followed only when it has held for ten seconds, in either direction. One that is undone before then changes nothing.
-//! 5. When a step is followed, time leaps with it at once; holding it back would stop retries and schedules for as long
-//!    as the step was. Every lease then gets its whole time again, and none is ended for that time (`leases/leader_lease.rs`).
-//! 6. Whatever another clock may have written is believed only within its longest length: a term, a lease, a retry's
-//!    wait, a provider's next free moment, a schedule's last firing.
+//! 1. Between two observations of its source, time advances with the machine's boot clock (`CLOCK_BOOTTIME`,
+//!    which cannot be set and includes suspend; `CLOCK_MONOTONIC` where that is missing).
+//! 2. The source is the machine's wall clock on SQLite and the database's time on PostgreSQL, so that
+//!    coordinators of one database agree regardless of their machines' clocks. It is observed every few
+//!    seconds (`leases/clock_check.rs`).
+//! 3. A source that differs by at most a second and a half is slewed to: time runs a tenth faster or slower
+//!    until it agrees, and never backwards.
+//! 4. A source that differs by more has been stepped. The step is logged, counted for `/readyz` and `docket
+//!    doctor`, and followed, in either direction, only once it has lasted ten seconds. A step that is undone
+//!    earlier changes nothing.
+//! 5. When a step is followed, time jumps at once; delaying it would stop retries and schedules for the
+//!    length of the step. Every lease is then extended to its full length, and none is ended before that
+//!    (`leases/leader_lease.rs`).
+//! 6. Times that another clock may have written are believed only within their maximum: a leader lease, a
+//!    task lease, a retry's backoff, a provider's next free slot, a schedule's last firing.
 //!
-//! # What that means for recorded times
-//! `recorded_at` rises within a stream while clocks differ by less than two seconds (`store/desk.rs`), which hides the
-//! differences between coordinators. After a followed step backwards it goes back with the clock. Nothing orders by it:
-//! streams are ordered by seq, the log by position, and cursors are positions. Ids (UUIDv7) take the machine's wall
-//! clock, but never go back within a process; nothing reads a time from them. Reports count an event in the hour it bears.
+//! # Effect on recorded times
+//! `recorded_at` increases within a stream while clocks differ by less than two seconds
+//! (`store/writer/working_set.rs`), which hides the differences between coordinators. After a followed
+//! backward step it goes back with the clock. Nothing orders by it: streams are ordered by seq, the log by
+//! position, and cursors are positions. Ids (UUIDv7) use the machine's wall clock but never go back within a
+//! process; nothing reads a time from them. Reports count an event in the hour of its `recorded_at`.
 
 mod followed_time;
 
@@ -38,16 +43,16 @@ use uuid::Uuid;
 pub(crate) use followed_time::ObservedChange;
 use followed_time::{FollowedTime, HOLD_US, STEP_MIN_US};
 
-/// Longest question, in microseconds, whose answer says what time it is elsewhere: half of it is the error.
+/// Longest round trip, in microseconds, whose reply is usable as a time reading; half of it is the error.
 const ROUND_TRIP_MAX_US: i64 = 1_000_000;
 
-/// How long a step must hold before it is followed, in milliseconds.
+/// How long a step must last before it is followed, in milliseconds.
 pub(crate) const STEP_HOLD_MS: u64 = HOLD_US.unsigned_abs() / 1000;
 
-/// By how much the clock may differ from its source without a step being seen, in milliseconds.
+/// How far the clock may differ from its source without counting as stepped, in milliseconds.
 pub(crate) const STEP_MIN_MS: u64 = STEP_MIN_US.unsigned_abs() / 1000;
 
-/// Microseconds since the machine booted, suspend included: the difference of two is how long something took.
+/// Microseconds since the machine booted, including suspend. Used to measure elapsed time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BootInstant(pub(crate) i64);
 
@@ -63,35 +68,36 @@ impl BootInstant {
         Self(read.tv_sec().saturating_mul(1_000_000).saturating_add(read.tv_nsec() / 1000))
     }
 
-    /// This moment, `ms` milliseconds later.
+    /// Returns the instant `ms` milliseconds later.
     pub(crate) const fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add_unsigned(ms.saturating_mul(1000)))
     }
 }
 
-/// The time as this coordinator follows it: see the module.
+/// The time as this coordinator follows it; see the module.
 #[derive(Debug, Default)]
 pub struct Clock {
     state: Mutex<ClockState>,
-    /// How far this machine's wall clock is ahead, in microseconds: tests have machines that are wrong.
+    /// How far this machine's wall clock is ahead, in microseconds, for tests of wrong clocks.
     wall_offset_us: i64,
 }
 
 #[derive(Debug, Default)]
 struct ClockState {
     time: Option<FollowedTime>,
-    /// How long the answer took, in microseconds, that a source elsewhere gave first and that this clock began with; `None`
-    /// where none was asked.
+    /// Round trip, in microseconds, of the first remote reading this clock started from; `None` if there was
+    /// none.
     first_round_trip_us: Option<i64>,
 }
 
 impl ClockState {
-    /// The time, which begins with the wall clock's where nothing was observed before.
+    /// Returns the followed time, which starts from the wall clock if nothing was observed before.
     fn followed_time(&mut self, now: BootInstant, wall: impl FnOnce() -> Timestamp) -> &mut FollowedTime {
         self.time.get_or_insert_with(|| FollowedTime::starting_at(now, wall()))
     }
 
-    /// Begins with an answer, unless it began with a better one. `None` while the best one took too long.
+    /// Starts from a remote reading unless it already started from a better one. Returns `None` while the
+    /// best reading took too long.
     fn start_with(
         &mut self,
         now: BootInstant,
@@ -111,7 +117,7 @@ impl ClockState {
         if took > ROUND_TRIP_MAX_US {
             None
         } else if before.is_some() && by.saturating_abs() > STEP_MIN_US {
-            // Deadlines may have been written by the worse one.
+            // Deadlines may have been written with the less accurate reading.
             Some(ObservedChange::StepFollowed(by))
         } else {
             Some(ObservedChange::Steady)
@@ -120,12 +126,11 @@ impl ClockState {
 }
 
 impl Clock {
-    /// A clock.
     pub const fn new() -> Self {
         Self::with_wall_offset(0)
     }
 
-    /// The clock of a machine whose own is wrong by so many microseconds: for tests.
+    /// Creates a clock whose machine's wall clock is wrong by this many microseconds, for tests.
     pub const fn with_wall_offset(ahead: i64) -> Self {
         Self {
             state: Mutex::new(ClockState { time: None, first_round_trip_us: None }),
@@ -133,9 +138,9 @@ impl Clock {
         }
     }
 
-    /// What this machine's wall clock says, whatever is followed.
+    /// Returns this machine's wall clock time, regardless of the followed source.
     fn wall_time(&self) -> Timestamp {
-        #[expect(clippy::disallowed_methods, reason = "this is the one generator of time here")]
+        #[expect(clippy::disallowed_methods, reason = "the only source of time")]
         let now = chrono::Utc::now().timestamp_micros();
         Timestamp(now.saturating_add(self.wall_offset_us))
     }
@@ -144,15 +149,14 @@ impl Clock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Now.
     pub fn now(&self) -> Timestamp {
         let mut state = self.lock_state();
         let now = BootInstant::now();
         state.followed_time(now, || self.wall_time()).read(now)
     }
 
-    /// The earliest time that this clock has shown within the last `ms`, as far as this process knows: what was written
-    /// since then bears no earlier one, also where a step was followed meanwhile.
+    /// Returns the earliest time that this clock has shown within the last `ms` milliseconds. Nothing written
+    /// since then has an earlier time, even if a step was followed meanwhile.
     pub fn earliest_shown_within(&self, ms: u64) -> Timestamp {
         let mut state = self.lock_state();
         let now = BootInstant::now();
@@ -170,9 +174,9 @@ impl Clock {
         change
     }
 
-    /// Observes another clock, which was asked at `asked` and said `theirs`. `None` where the answer took so long that
-    /// it says nothing. The first answer is believed at once, for it is given before anything is served; if it took too
-    /// long, so is the next better one.
+    /// Observes a remote clock that was read at `asked` and returned `theirs`. Returns `None` if the round
+    /// trip was too long to be usable. The first reading is adopted at once, before anything is served; if it
+    /// was too slow, the next better one is.
     pub(crate) fn observe_answer(&self, asked: BootInstant, theirs: Timestamp) -> Option<ObservedChange> {
         let mut state = self.lock_state();
         let now = BootInstant::now();
@@ -190,64 +194,65 @@ impl Clock {
         Some(change)
     }
 
-    /// How many steps were followed until now.
+    /// Returns the number of steps followed so far.
     pub(crate) fn followed_steps(&self) -> u64 {
         self.lock_state().time.as_ref().map_or(0, FollowedTime::followed_steps)
     }
 
-    /// The steps of the source that this process has seen.
+    /// Returns the clock steps that this process has seen.
     pub(crate) fn health(&self) -> ClockHealth {
         self.lock_state().time.as_ref().map(FollowedTime::health).unwrap_or_default()
     }
 }
 
-/// Says once of each step that it was seen, and once what came of it.
+/// Logs each step once when it is seen and once when it is followed or undone.
 fn log_change(change: ObservedChange, whose: &str) {
     match change {
         ObservedChange::Steady | ObservedChange::StepHeld(_) => {}
         ObservedChange::StepSeen(by) => tracing::warn!(
             by_ms = by / 1000,
-            "{whose} clock jumped {}; it is followed if that holds for {} s",
+            "{whose} clock jumped {}; the jump is followed if it lasts for {} s",
             describe_step(by),
             STEP_HOLD_MS / 1000
         ),
         ObservedChange::StepGone(by) => tracing::warn!(
             by_ms = by / 1000,
-            "{whose} clock, which had jumped {}, is right again; it was not followed",
+            "{whose} clock, which had jumped {}, has returned to its previous time; the jump was not \
+             followed",
             describe_step(by)
         ),
         ObservedChange::StepFollowed(by) => tracing::warn!(
             by_ms = by / 1000,
-            "{whose} clock jumped {} and stayed there: it is followed now, and leases get their whole time again",
+            "{whose} clock jumped {} and stayed there; it is followed now, and leases are extended to their \
+             full length",
             describe_step(by)
         ),
     }
 }
 
-/// A step in words: how far, and in which direction.
+/// Formats a step's size and direction.
 fn describe_step(by_us: i64) -> String {
     let direction = if by_us < 0 { "back" } else { "ahead" };
     let ms = by_us.unsigned_abs().saturating_add(500) / 1000;
     format!("{}.{:03} s {direction}", ms / 1000, ms % 1000)
 }
 
-/// A new id: UUIDv7, so that ids sort by when they were made.
 pub fn new_id() -> Uuid {
-    #[expect(clippy::disallowed_methods, reason = "this is the one generator of ids here")]
+    #[expect(clippy::disallowed_methods, reason = "the only source of ids")]
     Uuid::now_v7()
 }
 
-/// A random number for jitter.
+/// Returns a random number for jitter.
 pub fn random_jitter() -> u64 {
     rand::random()
 }
 
-/// Thirty-two random bytes from the system's generator: a store's secret, made once.
+/// Returns 32 random bytes from the system's generator for a new store's secret.
 pub fn fresh_secret() -> [u8; 32] {
     rand::random()
 }
 
-/// Between half of `longest` and all of it: pollers must not fall into step.
+/// Returns a random interval between half of `longest` and all of it, so that pollers do not synchronize.
 pub(crate) fn jittered_interval(longest: Duration) -> Duration {
     let half = longest / 2;
     let us = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
@@ -308,7 +313,8 @@ mod tests {
         let longest = Duration::from_millis(500);
         let waits: Vec<Duration> = (0..200).map(|_| jittered_interval(longest)).collect();
         assert!(waits.iter().all(|wait| *wait >= longest / 2 && *wait <= longest), "{waits:?}");
-        // Spread over all of it: of 200 even draws some are in the first fifth and some in the last, but once in 10^19.
+        // Of 200 uniform draws at least one falls in the first fifth and one in the last, except with
+        // probability 10^-19.
         let fifth = longest / 10;
         for (what, is) in [
             ("early", waits.iter().any(|wait| *wait < longest / 2 + fifth)),

@@ -1,6 +1,6 @@
-//! Errors as log lines.
+//! Error chains for log lines.
 
-/// An error and its sources on one line, for the log.
+/// Formats an error and its sources on one line, for the log.
 pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut next = error.source();

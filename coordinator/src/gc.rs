@@ -1,10 +1,10 @@
-//! Garbage collection of blobs: which of them no event names, directly or through another blob.
+//! Garbage collection of blobs that no event references, directly or through another blob.
 //!
-//! Called by the route alone; runs beside everything else. First those that nobody touched for long are
-//! listed, then the whole log is read and whatever an event may name is struck off, then what is left is
-//! dropped in small transactions of their own. Nothing is stopped meanwhile: a blob that is named while
-//! the log is read is touched by whoever names it, and is not dropped then (see [`crate::store`]). What
-//! cannot be understood keeps what it may name; what is wrongly kept costs space, no more.
+//! Called by the HTTP route and runs concurrently with everything else. It lists blobs not touched for a long
+//! time, reads the whole log and removes every referenced blob from the list, then deletes the rest in small
+//! separate transactions. Nothing is paused: a blob referenced while the log is read is touched by the
+//! transaction that references it and is then not deleted (see [`crate::store`]). Events that cannot be
+//! decoded retain everything they may reference; a blob kept by mistake only costs space.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,23 +18,24 @@ use docket_schema::{
 
 use crate::store::{Store, StoreError, TOUCH_INTERVAL_MS};
 
-/// Blobs looked at in one walk over the log: bounds what stands in memory to some 100 MB.
+/// Blobs examined per pass over the log; bounds memory to about 100 MB.
 const CANDIDATES_MAX: usize = 1_000_000;
 
-/// Blobs listed in one go.
+/// Blobs listed per request.
 const LIST_PAGE_BLOBS: u32 = 10_000;
 
-/// Blobs dropped in one transaction, and their bytes together: both bound how long an append waits for it.
+/// Blobs deleted in one transaction and their total size; both bound how long an append waits for it.
 const DROPPED_MAX: usize = 256;
 const DROPPED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-const _: () = assert!(GC_AGE_MS_MIN as i64 > TOUCH_INTERVAL_MS, "or a drop could take what was just named");
+const _: () = assert!(GC_AGE_MS_MIN as i64 > TOUCH_INTERVAL_MS, "a deletion could otherwise take a blob \
+     that was just referenced");
 
-/// Collects. `ago` says the earliest time that a blob may bear which was touched within so many milliseconds: the
-/// coordinator's time then, also where its clock was stepped since ([`crate::clock::Clock::ago`]).
+/// Collects garbage. `ago` returns the earliest time that a blob touched within the given milliseconds can
+/// have, even if the clock was stepped since ([`crate::clock::Clock::earliest_shown_within`]).
 ///
 /// # Errors
-/// The store cannot. What was dropped before stays dropped, and the call can be repeated.
+/// Fails if the store fails. Blobs deleted before the failure stay deleted, and the call can be repeated.
 pub async fn collect(
     store: &dyn Store,
     request: GcRequest,
@@ -70,7 +71,7 @@ pub async fn collect(
     Ok(report)
 }
 
-/// The next blobs that nobody touched since `since`, with their sizes.
+/// Lists the next blobs not touched since `since`, with their sizes.
 async fn list_candidates(
     store: &dyn Store,
     since: Timestamp,
@@ -86,7 +87,7 @@ async fn list_candidates(
     Ok(all)
 }
 
-/// Strikes off what the log names: how many by events, how many by blobs.
+/// Removes referenced blobs from the candidates; returns how many were referenced by events and by blobs.
 async fn remove_referenced(
     store: &dyn Store,
     left: &mut BTreeMap<BlobHash, u64>,
@@ -95,8 +96,9 @@ async fn remove_referenced(
     let mut manifests = BTreeSet::new();
     let mut after = Position(0);
     loop {
-        // Not the feed: while a transaction is open anywhere on a PostgreSQL server, the feed holds back later events, and
-        // what these name would be dropped. An event that commits behind this walk has touched what it names.
+        // Not `read_log`: while a transaction is open anywhere on a PostgreSQL server it withholds later
+        // events, and blobs they reference would be deleted. An event committed behind this position has
+        // touched its blobs.
         let page = store.read_committed_events(after, PAGE_EVENTS_MAX).await?;
         let Some(last) = page.last() else { break };
         after = last.position;
@@ -112,7 +114,7 @@ async fn remove_referenced(
         if left.is_empty() {
             break;
         }
-        // A base that is not there, or is none, names nothing: `docket verify` says so.
+        // A missing or invalid manifest references nothing; `docket verify` reports it.
         let Some(bytes) = store.read_blob(manifest).await? else { continue };
         if let Ok(manifest) = Manifest::decode(&bytes) {
             for content in manifest_contents(&manifest) {
@@ -123,7 +125,7 @@ async fn remove_referenced(
     Ok((named, all - named - left.len() as u64))
 }
 
-/// Blobs that name others. An event of a newer docket may name any.
+/// Collects blobs that reference others. An event of a newer docket may reference any of them.
 fn collect_manifests(event: &Envelope, manifests: &mut BTreeSet<BlobHash>) {
     match event_blobs(event) {
         Ok(named) => {

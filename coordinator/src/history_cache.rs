@@ -1,7 +1,7 @@
-//! Runs with their whole history, for routes that look back: read from the store, and cached as far as they had come.
+//! Cache of runs with their full history, for routes that show the past.
 //!
-//! Only reads. A cached run grows by its new events alone: moving a slider must not read a log again at each step, and a
-//! page that follows a run asks for the timeline after each of its events.
+//! Read-only. A cached run is extended with its new events alone: moving a slider must not read the whole log
+//! at each step, and a page that follows a run requests the timeline after each event.
 
 use std::{
     collections::VecDeque,
@@ -20,46 +20,45 @@ use crate::store::{Store, StoreError};
 
 /// Longest chain of runs that share history.
 const LINEAGE_RUNS_MAX: usize = 100;
-/// Runs that are cached: two next to each other, for a few people.
+/// Runs in the cache: two side by side for a few people.
 const CACHED_RUNS_MAX: usize = 6;
-/// Events of all runs that are cached: some 2 KiB each.
+/// Events of all cached runs, about 2 KiB each.
 const CACHED_EVENTS_MAX: usize = 60_000;
 
-/// Why a history cannot be had.
+/// Why a history is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// No such run.
-    #[error("there is no run {0}")]
+    /// The run does not exist.
+    #[error("run {0} does not exist")]
     NotFound(RunId),
-    /// Too many runs share it.
-    #[error("the run stands on more than {LINEAGE_RUNS_MAX} others; retry its task instead")]
+    /// Too many runs share the history.
+    #[error("the run continues a chain of more than {LINEAGE_RUNS_MAX} others; retry its task instead")]
     TooDeep,
-    /// More events than were asked for.
-    #[error("the history is too long for one answer; read it run by run with `after`")]
+    /// The history has more events than requested.
+    #[error("the history is too long for one response; read it run by run with `after`")]
     TooLong,
-    /// It does not fold.
-    #[error("the log of run {} cannot be folded; `docket verify {run}` says more", .run.short())]
+    /// The events do not fold.
+    #[error("the log of run {} cannot be folded; run `docket verify {run}` for details", .run.short())]
     Corrupt {
-        /// The run.
         run: RunId,
-        /// Where.
+        /// Where and why.
         #[source]
         source: CorruptLog,
     },
-    /// The process ends.
-    #[error("the coordinator ends; ask again")]
+    /// The coordinator is shutting down.
+    #[error("the coordinator is shutting down; try again")]
     ShuttingDown,
-    /// The store cannot be read.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A run, as the store knows it.
+/// Reads a run's view from the store.
 pub(crate) async fn get_run_view(store: &dyn Store, run: RunId) -> Result<RunView, HistoryError> {
     store.get_run(run).await?.ok_or(HistoryError::NotFound(run))
 }
 
-/// The runs whose history `of` shares, nearest first, each up to where.
+/// Lists the runs whose history `of` shares, nearest first, each with its last shared seq.
 pub(crate) async fn list_parents(store: &dyn Store, of: &RunView) -> Result<Vec<ParentRef>, HistoryError> {
     let mut parents = Vec::new();
     let mut next = of.parent;
@@ -73,7 +72,8 @@ pub(crate) async fn list_parents(store: &dyn Store, of: &RunView) -> Result<Vec<
     Ok(parents)
 }
 
-/// The whole history of a run up to `until` of its own stream, oldest first: at most `events_max` events.
+/// Reads the full history of a run up to `until` of its own stream, oldest first: at most `events_max`
+/// events.
 pub(crate) async fn read_lineage(
     store: &dyn Store,
     of: &RunView,
@@ -90,7 +90,7 @@ pub(crate) async fn read_lineage(
     Ok(events)
 }
 
-/// Adds the events of a run behind `after`, up to and with the one that the part ends with.
+/// Appends the events of a run after `after`, up to and including the end of the segment.
 async fn read_segment(
     store: &dyn Store,
     part: ParentRef,
@@ -112,22 +112,20 @@ async fn read_segment(
     }
 }
 
-/// A run as far as it had come when it was read.
+/// A run as of the last time it was read.
 #[derive(Debug, Clone)]
 pub struct CachedRun {
-    /// The run.
     pub run: RunId,
-    /// Its task.
     pub task: TaskId,
     /// The last event of its own stream.
     pub head: Head,
-    /// Its history and what that folds to.
+    /// Its history and the folded state.
     pub folded: FoldedRun,
     rows: TimelineRows,
 }
 
 impl CachedRun {
-    /// The timeline of the run: of its turns those that changed after this event of its own stream, or all.
+    /// Returns the timeline of the run: all turns, or those that changed after this event of its own stream.
     pub fn timeline(&self, after: Seq) -> RunTimeline {
         let behind = usize::try_from(self.head.seq.0.saturating_sub(after.0)).unwrap_or(usize::MAX);
         let place = self.folded.events().len().saturating_sub(behind.saturating_add(1));
@@ -136,7 +134,7 @@ impl CachedRun {
         build_timeline(self.run, self.task, self.head.seq, &self.folded, turns)
     }
 
-    /// Takes the events that follow those it has. Costs the processor: not for a thread that answers requests.
+    /// Appends events to the folded history. CPU-intensive: not for a thread that serves requests.
     fn append_events(mut self, events: Vec<Envelope>) -> Result<Self, HistoryError> {
         let run = self.run;
         for event in events {
@@ -150,21 +148,21 @@ impl CachedRun {
     }
 }
 
-/// See the module.
+/// Cache of recently viewed runs; see the module.
 pub(crate) struct RunHistoryCache {
     store: Arc<dyn Store>,
     cached: Mutex<VecDeque<Arc<CachedRun>>>,
-    /// Held while a log is read: of many who look at one run that continues, one reads it.
+    /// Held while a log is read, so that concurrent readers of a run read it once.
     read_lock: tokio::sync::Mutex<()>,
 }
 
 impl RunHistoryCache {
-    /// An empty cache of the runs of this store.
+    /// Creates an empty cache for this store.
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self { store, cached: Mutex::default(), read_lock: tokio::sync::Mutex::default() }
     }
 
-    /// The run as it is now.
+    /// Returns the run as it is now.
     pub(crate) async fn load_run(&self, run: RunId) -> Result<Arc<CachedRun>, HistoryError> {
         let now = get_run_view(&*self.store, run).await?;
         if let Some(cached) = self.find_cached(run, |cached| cached.head == now.head) {
@@ -175,14 +173,14 @@ impl RunHistoryCache {
             return Ok(cached);
         }
         let (known, events) = self.read_new_events(&now).await?;
-        // Others that look at the run meanwhile keep it as it was.
+        // Concurrent readers keep the older version.
         let grown = tokio::task::spawn_blocking(move || Arc::unwrap_or_clone(known).append_events(events));
         let grown = Arc::new(grown.await.map_err(|_| HistoryError::ShuttingDown)??);
         self.insert_cached(Arc::clone(&grown));
         Ok(grown)
     }
 
-    /// The run as far as it is known, taken from the cache, and the events that follow.
+    /// Takes the cached run and reads the events that follow.
     async fn read_new_events(&self, now: &RunView) -> Result<(Arc<CachedRun>, Vec<Envelope>), HistoryError> {
         if let Some(known) = self.take_cached(now.id) {
             let (part, mut events) = (ParentRef { run: now.id, seq: Seq(u64::MAX) }, Vec::new());

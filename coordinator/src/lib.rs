@@ -1,7 +1,6 @@
-//! The coordinator: pure queue decisions, the event store on SQLite and PostgreSQL, the HTTP API.
+//! The coordinator: pure queue decisions, the event store on SQLite and PostgreSQL, and the HTTP API.
 //!
-//! Knows `docket-schema` only. The `docket` binary beside it is the one place that knows the worker
-//! as well.
+//! Depends on `docket-schema` only. The `docket` binary is the only crate that also depends on the worker.
 
 mod app;
 pub mod archive;

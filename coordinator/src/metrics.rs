@@ -1,43 +1,43 @@
-//! Counters of this process: what it did since it began, for `/metrics`.
+//! Metrics of this process since its start, for `/metrics`.
 //!
-//! They are kept by whoever does the work, by adding to a number that nobody waits for, and read by one route. A
-//! process that begins anew begins at 0, which whoever collects them knows of. Nothing is decided by them.
+//! Counters are incremented without locks by the code that does the work and read by one route. They restart
+//! at 0 with the process, as collectors expect. Nothing is decided by them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many of something were how large. Sizes are whole numbers of a unit, which `per_unit` of them make.
+/// A histogram of sizes: whole numbers of a unit scaled by `per_unit`.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
     per_unit: f64,
-    /// One more than bounds: the last counts what is beyond all.
+    /// One more than the bounds: the last counts values above all of them.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
-/// A histogram as it stood.
+/// A copy of a histogram's values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistogramSnapshot {
-    /// Upper bounds in the unit, and how many are at most that; the last stands for all, without a bound.
+    /// Upper bounds in the unit with cumulative counts; the last has no bound and counts everything.
     pub cumulative_counts: Vec<(Option<f64>, u64)>,
-    /// All sizes together, in the unit.
+    /// Sum of all values, in the unit.
     pub sum: f64,
 }
 
 impl Histogram {
-    /// Of these bounds, rising.
+    /// Creates a histogram with these ascending bounds.
     pub fn new(bounds: &'static [u64], per_unit: f64) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Self { bounds, per_unit, counts, sum: AtomicU64::new(0) }
     }
 
-    /// Of times in microseconds, told in seconds.
+    /// Creates a histogram of times recorded in microseconds and reported in seconds.
     pub fn for_durations() -> Self {
         const US: [u64; 8] = [1000, 5000, 25_000, 100_000, 500_000, 2_500_000, 10_000_000, 60_000_000];
         Self::new(&US, 1_000_000.0)
     }
 
-    /// Counts one.
+    /// Records one value.
     pub fn record(&self, size: u64) {
         let at = self.bounds.iter().position(|bound| size <= *bound).unwrap_or(self.bounds.len());
         if let Some(count) = self.counts.get(at) {
@@ -46,7 +46,7 @@ impl Histogram {
         self.sum.fetch_add(size, Ordering::Relaxed);
     }
 
-    /// As it stands.
+    /// Returns a copy of the current values.
     pub fn snapshot(&self) -> HistogramSnapshot {
         let mut all = 0;
         let bounds = self.bounds.iter().map(|bound| Some(*bound as f64 / self.per_unit)).chain([None]);

@@ -1,9 +1,9 @@
-//! Telling people and programs elsewhere of what needs them: what is raised, and what became of it.
+//! Notifications to people and programs: which are raised, and how their delivery went.
 //!
-//! One coordinator at a time reads the log on, under a term of its own, and appends what is to be told to
-//! `system/notifications`; only then is anybody told, and what became of that is appended as well. So a crash loses
-//! nothing, and what is told twice has the same id. Who is told, and how, is handed in by whoever starts the
-//! coordinator ([`Notifier`]): programs are not started here.
+//! One coordinator at a time follows the log under its own leader lease and appends due notifications to
+//! `system/notifications`; only then are they sent, and the outcome is appended as well. A crash loses
+//! nothing, and a repeated delivery has the same id. Targets and transport are injected by the program that
+//! starts the coordinator ([`Notifier`]): no program is started here.
 
 mod log_follower;
 mod target_sender;
@@ -37,42 +37,41 @@ pub(crate) use target_sender::run_target_sender;
 
 impl CachedFold for NotificationsFold {
     const UNREADABLE: &'static str =
-        "the log's notifications cannot be read; `docket verify` says more, a newer docket may know them";
-    const CONTENDED: &'static str = "many write notifications at once; try again";
+        "the log's notifications cannot be read; run `docket verify` for details, or use a newer docket";
+    const CONTENDED: &'static str = "too many concurrent writes of notifications; try again";
 }
 
-/// Who is told, and how often.
+/// A target and its retry policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotificationTarget {
-    /// As it is shown.
+    /// The target as displayed.
     pub view: TargetView,
-    /// When it is told again.
+    /// When failed deliveries are retried.
     pub retry_policy: DeliveryRetryPolicy,
 }
 
-/// What a target is told.
+/// A message to a target.
 #[derive(Debug, Clone)]
 pub struct NotificationMessage {
-    /// The notification.
     pub record: NotificationRecord,
-    /// The manieth attempt this is, from 1.
+    /// Number of this attempt, from 1.
     pub attempt: u32,
-    /// Now.
+    /// Time of the attempt.
     pub now: Timestamp,
 }
 
-/// An attempt under way.
+/// A delivery attempt in progress.
 pub type DeliveryFuture<'a> = Pin<Box<dyn Future<Output = DeliveryAttemptResult> + Send + 'a>>;
 
-/// Tells. An attempt ends by itself, within a time that is the target's.
+/// Sends notifications. An attempt ends by itself within the target's timeout.
 pub trait Notifier: fmt::Debug + Send + Sync {
-    /// Whom.
+    /// Returns the configured targets.
     fn targets(&self) -> &[NotificationTarget];
-    /// Tells one of them, by its name.
+    /// Sends a message to the target with this name.
     fn send(&self, target: &str, letter: NotificationMessage) -> DeliveryFuture<'_>;
 }
 
-/// How an attempt ended, for those who count.
+/// Outcome of an attempt, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeliveryOutcome {
     Delivered,
@@ -92,7 +91,7 @@ impl DeliveryOutcome {
     }
 }
 
-/// Attempts of this process, by what the target is and how they ended.
+/// Attempts of this process, by kind of target and outcome.
 #[derive(Debug, Default)]
 pub(crate) struct NotifyMetrics([[AtomicU64; 3]; 2]);
 
@@ -118,7 +117,7 @@ impl NotifyMetrics {
     }
 }
 
-/// What those who tell share.
+/// State shared by the notification jobs.
 #[derive(Clone)]
 pub(crate) struct NotifyContext {
     pub(crate) store: Arc<dyn Store>,

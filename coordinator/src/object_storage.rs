@@ -1,8 +1,8 @@
-//! A folder, or a bucket of S3-compatible storage: where the archive is, and blobs that are not in the database. The
-//! only file that names the library.
+//! Object storage: a folder or an S3-compatible bucket that holds the archive and external blobs. The only
+//! file that names the storage library.
 //!
-//! A bucket's keys come from the environment as with its vendor's own tools (`AWS_ACCESS_KEY_ID`,
-//! `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`); they stand in no setting, log line or row.
+//! Credentials of a bucket come from the environment, as with the vendor's own tools (`AWS_ACCESS_KEY_ID`,
+//! `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`); they appear in no setting, log line or row.
 
 use std::{
     fs::Permissions,
@@ -21,66 +21,64 @@ use object_store::{
 };
 use tokio::io::AsyncWriteExt as _;
 
-/// Parts of a file that goes to a bucket.
+/// Part size of multipart uploads, in bytes.
 const PART_BYTES: usize = 8 * 1024 * 1024;
 
-/// How often, and how long, a request to a bucket is repeated: a caller waits for it, and what is not archived now
-/// is archived later.
+/// Limits on retries of a bucket request: a caller is waiting, and a failed archiving pass is repeated later.
 const RETRIES_MAX: usize = 4;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What cannot be used as a place, or does not do what was asked.
+/// A storage location that is invalid, or an operation on it that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectStorageError {
-    /// It is none.
-    #[error("`{0}` is no place for files; write file:///FOLDER or s3://BUCKET/PREFIX")]
+    /// The URL is not a valid storage location.
+    #[error("`{0}` is not a storage location; use file:///FOLDER or s3://BUCKET/PREFIX")]
     InvalidUrl(String),
-    /// It cannot be reached, or refuses.
+    /// The storage cannot be reached or refuses the request.
     #[error("{place} cannot be used while {doing}")]
     Unavailable {
-        /// Which.
+        /// The location.
         place: String,
-        /// What was being done.
+        /// Operation that failed.
         doing: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         source: object_store::Error,
     },
-    /// It has no such file.
-    #[error("{file} is not in {place}")]
+    /// The file does not exist.
+    #[error("{file} does not exist in {place}")]
     NotFound {
-        /// Which place, or places.
+        /// The location or locations searched.
         place: String,
-        /// Which file.
+        /// The file's name.
         file: String,
     },
-    /// The file is not the one that was written.
-    #[error("{file} of {place} has {found} bytes, not {expected}")]
+    /// The file's size differs from what was written.
+    #[error("{file} in {place} has {found} bytes, not {expected}")]
     SizeMismatch {
-        /// Which place.
+        /// The location.
         place: String,
-        /// Which file.
+        /// The file's name.
         file: String,
-        /// How many it has.
+        /// Its size, in bytes.
         found: u64,
-        /// How many were written.
+        /// The size that was written, in bytes.
         expected: u64,
     },
-    /// A local file stands in the way.
+    /// A local file operation failed.
     #[error("{path} cannot be used while {doing}")]
     Local {
-        /// Which.
         path: PathBuf,
-        /// What was being done.
+        /// Operation that failed.
         doing: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
 }
 
 impl ObjectStorageError {
-    /// Whether it is the place itself, or the file, that is not there.
+    /// Whether the location or the file does not exist.
     pub fn is_absent(&self) -> bool {
         match self {
             Self::NotFound { .. } => true,
@@ -89,7 +87,7 @@ impl ObjectStorageError {
         }
     }
 
-    /// Whether no space is left there.
+    /// Whether the storage is full.
     pub fn is_full(&self) -> bool {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
         while let Some(error) = cause {
@@ -103,7 +101,7 @@ impl ObjectStorageError {
         false
     }
 
-    /// Why, in a few words of no library: they hold neither paths nor addresses.
+    /// Returns a short reason without paths or addresses.
     pub fn brief_reason(&self) -> String {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
         while let Some(error) = cause {
@@ -114,43 +112,42 @@ impl ObjectStorageError {
                 Some(object_store::Error::NotFound { .. }) => return "not found".to_owned(),
                 Some(object_store::Error::PermissionDenied { .. }) => return "permission denied".to_owned(),
                 Some(object_store::Error::Unauthenticated { .. }) => {
-                    return "its keys are refused".to_owned();
+                    return "its credentials are rejected".to_owned();
                 }
                 Some(_) | None => {}
             }
             cause = error.source();
         }
         match self {
-            Self::InvalidUrl(_) => "it is no place".to_owned(),
+            Self::InvalidUrl(_) => "not a storage location".to_owned(),
             Self::NotFound { .. } => "not found".to_owned(),
-            Self::SizeMismatch { .. } => "a file of another size".to_owned(),
-            Self::Unavailable { .. } | Self::Local { .. } => "it does not answer, or refuses".to_owned(),
+            Self::SizeMismatch { .. } => "a file of the wrong size".to_owned(),
+            Self::Unavailable { .. } | Self::Local { .. } => "it does not respond, or refuses".to_owned(),
         }
     }
 }
 
-/// A file of a place.
+/// A file in a storage location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredFile {
-    /// Its name there.
     pub name: String,
-    /// Its size.
+    /// Its size, in bytes.
     pub bytes: u64,
-    /// When it was written, by the place's own clock.
+    /// Modification time by the storage's own clock.
     pub modified_at: Timestamp,
 }
 
-/// See the module.
+/// An open storage location; see the module.
 #[derive(Clone)]
 pub struct ObjectStorage {
     url: String,
     store: Arc<dyn ObjectStore>,
     prefix: Key,
-    /// The folder, if it is one.
+    /// The folder, for `file://` URLs.
     folder: Option<PathBuf>,
 }
 
-/// Whether this can name a place.
+/// Whether the URL names a supported storage location.
 pub fn is_storage_url(url: &str) -> bool {
     parse_location(url).is_some()
 }
@@ -171,27 +168,27 @@ fn parse_location(url: &str) -> Option<StorageLocation<'_>> {
 }
 
 impl ObjectStorage {
-    /// Opens a place to write to it: a folder is made where there is none.
+    /// Opens a location for writing and creates a missing folder.
     ///
     /// # Errors
-    /// [`PlaceError`]: it is none, or cannot be used.
+    /// [`ObjectStorageError`] if the URL is invalid or the location cannot be used.
     pub fn create(url: &str) -> Result<Self, ObjectStorageError> {
         if let Some(StorageLocation::Folder(path)) = parse_location(url) {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-            // Files of repositories go there: for its owner's eyes only.
+            // It will hold files of repositories, so only its owner may read it.
             made.map_err(|source| ObjectStorageError::Local {
                 path: path.into(),
-                doing: "making it",
+                doing: "creating it",
                 source,
             })?;
         }
         Self::open(url)
     }
 
-    /// Opens a place to read what is there.
+    /// Opens an existing location for reading.
     ///
     /// # Errors
-    /// [`PlaceError`]: it is none, or is not there.
+    /// [`ObjectStorageError`] if the URL is invalid or the location does not exist.
     pub fn open(url: &str) -> Result<Self, ObjectStorageError> {
         let failed =
             |source| ObjectStorageError::Unavailable { place: url.to_owned(), doing: "opening it", source };
@@ -208,12 +205,12 @@ impl ObjectStorage {
                 Ok(Self { url, store: Arc::new(store), prefix, folder: Some(folder) })
             }
             StorageLocation::Bucket(bucket, prefix) => {
-                // The library's HTTP client wants the process's provider of cryptography to be chosen.
+                // The library's HTTP client requires a process-wide crypto provider.
                 drop(rustls::crypto::ring::default_provider().install_default());
                 let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
                 let plain = |name| std::env::var(name).is_ok_and(|url: String| url.starts_with("http://"));
                 if ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].into_iter().any(plain) {
-                    // Whoever names an endpoint without TLS means it.
+                    // An endpoint without TLS was configured on purpose.
                     builder = builder.with_allow_http(true);
                 }
                 let retry = RetryConfig {
@@ -229,7 +226,6 @@ impl ObjectStorage {
         }
     }
 
-    /// Its address.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -245,20 +241,19 @@ impl ObjectStorage {
         move |source| ObjectStorageError::Unavailable { place: self.url.clone(), doing, source }
     }
 
-    /// How large a file there is; `None` = there is none.
     pub async fn file_size(&self, name: &str) -> Result<Option<u64>, ObjectStorageError> {
         match self.store.head(&self.object_key(name)).await {
             Ok(meta) => Ok(Some(meta.size)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(self.storage_error("a file is looked for")(error)),
+            Err(error) => Err(self.storage_error("looking for a file")(error)),
         }
     }
 
-    /// Copies a file there, durably, unless one of its name is there; `false` = there was one. Of two that do so at
-    /// once both may write: the name has to say what the bytes are.
+    /// Copies a file to the storage, durably, unless one with that name exists; returns `false` if it does.
+    /// Two concurrent writers may both write, so the name must identify the content.
     ///
     /// # Errors
-    /// [`PlaceError`]: nothing new, or all of it, stands there.
+    /// [`ObjectStorageError`] if the upload failed: the storage then holds nothing new, or the complete file.
     pub async fn put_file_if_absent(&self, name: &str, file: &Path) -> Result<bool, ObjectStorageError> {
         if self.file_size(name).await?.is_some() {
             return Ok(false);
@@ -266,12 +261,12 @@ impl ObjectStorage {
         self.put_file(name, file).await.map(|()| true)
     }
 
-    /// Copies a file there, durably; one of the same name is replaced.
+    /// Copies a file to the storage, durably, replacing one with the same name.
     ///
     /// # Errors
-    /// [`PlaceError`]: nothing, or the old file, stands there.
+    /// [`ObjectStorageError`] if the upload failed: the storage then holds no file, or the old one.
     pub async fn put_file(&self, name: &str, file: &Path) -> Result<(), ObjectStorageError> {
-        const DOING: &str = "a file is copied to it";
+        const DOING: &str = "copying a file to it";
         let local = |source| ObjectStorageError::Local { path: file.to_owned(), doing: "copying it", source };
         let mut from = tokio::fs::File::open(file).await.map_err(local)?;
         let mut to = BufWriter::with_capacity(Arc::clone(&self.store), self.object_key(name), PART_BYTES);
@@ -279,7 +274,7 @@ impl ObjectStorage {
             |error: std::io::Error| object_store::Error::Generic { store: "place", source: error.into() };
         let copied = tokio::io::copy(&mut from, &mut to).await;
         if let Err(error) = copied {
-            // What was sent is given up; should that fail, too, the bucket's own rules clear it away.
+            // The upload is aborted. If that fails too, the bucket's lifecycle rules remove the parts.
             drop(to.abort().await);
             return Err(self.storage_error(DOING)(io(error)));
         }
@@ -287,7 +282,7 @@ impl ObjectStorage {
         self.remove_others_access(name)
     }
 
-    /// Writes bytes there, durably, unless a file of that name is there.
+    /// Writes bytes to the storage, durably, unless a file with that name exists.
     pub async fn put_bytes_if_absent(&self, name: &str, bytes: Bytes) -> Result<(), ObjectStorageError> {
         if self.file_size(name).await?.is_some() {
             return Ok(());
@@ -295,16 +290,16 @@ impl ObjectStorage {
         self.put_bytes(name, bytes).await
     }
 
-    /// Writes bytes there, durably; a file of the same name is replaced.
+    /// Writes bytes to the storage, durably, replacing a file with the same name.
     ///
     /// # Errors
-    /// [`PlaceError`]: nothing, or the old file, stands there.
+    /// [`ObjectStorageError`] if the write failed: the storage then holds no file, or the old one.
     pub async fn put_bytes(&self, name: &str, bytes: Bytes) -> Result<(), ObjectStorageError> {
         let payload = PutPayload::from(bytes);
         self.store
             .put(&self.object_key(name), payload)
             .await
-            .map_err(self.storage_error("a file is written to it"))?;
+            .map_err(self.storage_error("writing a file to it"))?;
         self.remove_others_access(name)
     }
 
@@ -312,12 +307,11 @@ impl ObjectStorage {
         let Some(folder) = &self.folder else { return Ok(()) };
         let path = folder.join(name);
         let closed = std::fs::set_permissions(&path, Permissions::from_mode(0o600));
-        closed.map_err(|source| ObjectStorageError::Local { path, doing: "closing it to others", source })
+        closed.map_err(|source| ObjectStorageError::Local { path, doing: "restricting its permissions", source })
     }
 
-    /// Copies a file from there.
     pub async fn get_file(&self, name: &str, to: &Path) -> Result<(), ObjectStorageError> {
-        const DOING: &str = "a file is read from it";
+        const DOING: &str = "reading a file from it";
         let found = self.store.get(&self.object_key(name)).await.map_err(self.storage_error(DOING))?;
         let local = |source| ObjectStorageError::Local { path: to.to_owned(), doing: "writing it", source };
         let mut file = tokio::fs::File::create(to).await.map_err(local)?;
@@ -328,10 +322,10 @@ impl ObjectStorage {
         file.flush().await.map_err(local)
     }
 
-    /// All of a file there.
+    /// Returns the content of a file.
     ///
     /// # Errors
-    /// [`PlaceError::NotThere`], and others.
+    /// [`ObjectStorageError::NotFound`] if there is no such file; other variants if it cannot be read.
     pub async fn get_bytes(&self, name: &str) -> Result<Bytes, ObjectStorageError> {
         let got = match self.store.get(&self.object_key(name)).await {
             Ok(found) => found.bytes().await,
@@ -341,22 +335,22 @@ impl ObjectStorage {
             object_store::Error::NotFound { .. } => {
                 ObjectStorageError::NotFound { place: self.url.clone(), file: name.to_owned() }
             }
-            error => self.storage_error("a file is read from it")(error),
+            error => self.storage_error("reading a file from it")(error),
         })
     }
 
-    /// Deletes a file there, if there is one.
+    /// Deletes a file if it exists.
     ///
     /// # Errors
-    /// [`PlaceError`]: it may be there still.
+    /// [`ObjectStorageError`] if the deletion failed; the file may still exist.
     pub async fn delete_file(&self, name: &str) -> Result<(), ObjectStorageError> {
         match self.store.delete(&self.object_key(name)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(self.storage_error("a file is deleted from it")(error)),
+            Err(error) => Err(self.storage_error("deleting a file from it")(error)),
         }
     }
 
-    /// The files of a folder there and of those within it, in no order.
+    /// Lists the files of a folder and its subfolders, in no particular order.
     pub fn list_files(
         &self,
         folder: &str,
@@ -364,7 +358,7 @@ impl ObjectStorage {
         let above = self.prefix.parts().count();
         self.store
             .list(Some(&self.object_key(folder)))
-            .map_err(self.storage_error_mapper("its files are listed"))
+            .map_err(self.storage_error_mapper("listing its files"))
             .map_ok(move |meta| StoredFile {
                 name: meta.location.parts().skip(above).collect::<Key>().to_string(),
                 bytes: meta.size,
@@ -379,14 +373,14 @@ impl ObjectStorage {
         move |source| ObjectStorageError::Unavailable { place: self.url.clone(), doing, source }
     }
 
-    /// A part of a file there.
+    /// Returns a byte range of a file.
     pub async fn get_range(
         &self,
         name: &str,
         range: std::ops::Range<u64>,
     ) -> Result<Bytes, ObjectStorageError> {
         let found = self.store.get_range(&self.object_key(name), range).await;
-        found.map_err(self.storage_error("a file is read from it"))
+        found.map_err(self.storage_error("reading a file from it"))
     }
 }
 

@@ -1,6 +1,7 @@
-//! What runs cost and how well they went, from a store: which tasks are meant is asked of its indexes, what came of them
-//! of their own streams. Nothing is kept; a page costs what the streams of its tasks have. Pages begin with the newest
-//! tasks: whoever adds up only some of them leaves out the oldest, and is told since when they have all.
+//! Cost and quality reports, computed from a store. Its indexes select the tasks; the figures come from the
+//! tasks' own streams. Nothing is cached; a page costs as much as reading the streams of its tasks. Pages
+//! start with the newest tasks, so a caller that sums only some pages leaves out the oldest tasks and learns
+//! from when on the sum is complete.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,28 +26,28 @@ use docket_schema::{
 
 use crate::store::{ReportScope, Store, StoreError};
 
-/// Events that are read for a page, beyond which it ends with the task at hand: nobody waits for ever.
+/// Events read for a page. Beyond this the page ends with the current task, which bounds the response time.
 const PAGE_EVENTS_BUDGET: u64 = 100_000;
-/// Longest chain of runs that stand on each other's history.
+/// Longest chain of runs that continue each other's history.
 const LINEAGE_RUNS_MAX: usize = 100;
 /// A day, in microseconds.
 const DAY_US: i64 = 86_400_000_000;
 
-/// Why there is no report.
+/// Why a report failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// A field of the query is wrong.
+    /// A field of the query is invalid.
     #[error("{detail}")]
     Query {
-        /// Which.
+        /// The field.
         field: &'static str,
         /// What it must be.
         detail: String,
     },
-    /// There is no such task or run.
-    #[error("there is no {0}")]
+    /// The task or run does not exist.
+    #[error("{0} does not exist")]
     NotFound(String),
-    /// The store cannot be read.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -55,7 +56,7 @@ fn query_error(field: &'static str, detail: impl Into<String>) -> ReportError {
     ReportError::Query { field, detail: detail.into() }
 }
 
-/// A page of tasks: which, and where the next page begins.
+/// A page of tasks and where the next one begins.
 struct ReportTaskPage {
     tasks: Vec<(Option<ReportCursor>, TaskId)>,
     has_more: bool,
@@ -69,10 +70,10 @@ async fn read_task_page(
 ) -> Result<ReportTaskPage, ReportError> {
     let limit = limit.unwrap_or(REPORT_TASKS_DEFAULT);
     if !(1..=REPORT_TASKS_MAX).contains(&limit) {
-        return Err(query_error("limit", format!("`limit` must be within 1 and {REPORT_TASKS_MAX}")));
+        return Err(query_error("limit", format!("`limit` must be between 1 and {REPORT_TASKS_MAX}")));
     }
     let after = after.map(str::parse::<ReportCursor>).transpose();
-    let after = after.map_err(|_| query_error("after", "send `next` of the page before as it came"))?;
+    let after = after.map_err(|_| query_error("after", "send `next` of the previous page unchanged"))?;
     let found = store.list_report_tasks(of, after, limit).await?;
     let more = found.len() >= limit as usize;
     Ok(ReportTaskPage {
@@ -81,7 +82,7 @@ async fn read_task_page(
     })
 }
 
-/// Since when all is told, where what comes next is behind `place`: as of [`CostPage::from`].
+/// Returns the time since which the report is complete if it continues at `place`; see [`CostPage`].
 fn complete_since(place: Option<ReportCursor>) -> Option<Timestamp> {
     match place {
         Some(ReportCursor::Ended(at, _)) => Some(at),
@@ -93,7 +94,7 @@ fn report_window(from: Option<Timestamp>, until: Option<Timestamp>) -> Option<(T
     from.map(|from| (from, until.unwrap_or(Timestamp(i64::MAX))))
 }
 
-/// What the runs cost that `query` means.
+/// Returns a page of the costs of the runs that `query` selects.
 pub async fn cost_report(store: &dyn Store, query: &CostQuery) -> Result<CostPage, ReportError> {
     let window = report_window(query.from, query.until);
     let CostQuery { run, task, batch, from, until, calls, .. } = query;
@@ -101,7 +102,7 @@ pub async fn cost_report(store: &dyn Store, query: &CostQuery) -> Result<CostPag
     if said.iter().filter(|said| **said).count() != 1 || (until.is_some() && from.is_none()) {
         return Err(query_error(
             "run",
-            "say one of `run`, `task`, `batch`, and `from` with or without `until`",
+            "give one of `run`, `task`, `batch`, or `from` with an optional `until`",
         ));
     }
     let mut page = CostPage { runs: Vec::new(), next: None, from: None };
@@ -118,7 +119,7 @@ pub async fn cost_report(store: &dyn Store, query: &CostQuery) -> Result<CostPag
         let of = match (batch, window) {
             (Some(batch), _) => ReportScope::Batch(*batch),
             (None, Some((from, until))) => ReportScope::Active(from, until),
-            (None, None) => return Err(query_error("from", "say from when on")),
+            (None, None) => return Err(query_error("from", "give the start time")),
         };
         read_task_page(store, of, query.after.as_deref(), query.limit).await?
     };
@@ -143,10 +144,10 @@ pub async fn cost_report(store: &dyn Store, query: &CostQuery) -> Result<CostPag
     Ok(page)
 }
 
-/// What model calls cost by day and model: a page of [`cost`], added up.
+/// Returns a page of [`cost_report`], summed by day and model.
 pub async fn cost_by_day(store: &dyn Store, query: &CostDaysQuery) -> Result<CostDaysPage, ReportError> {
     let CostDaysQuery { from, until, after, limit } = query.clone();
-    let from = Some(from.ok_or_else(|| query_error("from", "say from when on"))?);
+    let from = Some(from.ok_or_else(|| query_error("from", "give the start time"))?);
     let of = CostQuery { from, until, after, limit, calls: true, ..CostQuery::default() };
     let page = cost_report(store, &of).await?;
     let mut days: BTreeMap<(Timestamp, String), CostDay> = BTreeMap::new();
@@ -174,7 +175,7 @@ fn is_outside(view: &RunView, from: Timestamp, until: Timestamp) -> bool {
     view.started_at.is_none_or(|at| at >= until) || view.ended_at.is_some_and(|at| at < from)
 }
 
-/// A run's own calls, and how many events that took.
+/// Returns the cost of a run's own calls and the number of events read.
 async fn run_cost(
     store: &dyn Store,
     view: &RunView,
@@ -198,7 +199,7 @@ async fn run_cost(
     Ok((RunCost::from_calls((view.id, view.task), strong, calls), events))
 }
 
-/// A fold that knows of the models that a run has from those whose history it shares.
+/// Creates a fold that knows the models a run inherits from the runs whose history it shares.
 async fn inherited_cost_fold(store: &dyn Store, view: &RunView) -> Result<CostFold, ReportError> {
     let mut fold = CostFold::default();
     for (run, _) in list_ancestors(store, view).await?.into_iter().rev() {
@@ -209,7 +210,8 @@ async fn inherited_cost_fold(store: &dyn Store, view: &RunView) -> Result<CostFo
     Ok(fold)
 }
 
-/// The models of the run from which a piece of work came at last; none where nobody gave it away, or that run is archived.
+/// Returns the models of the run that delegated the work in the first place; `None` if it was not delegated
+/// or that run is archived.
 async fn root_run_models(store: &dyn Store, view: &RunView) -> Result<Option<RunModels>, ReportError> {
     let (mut task, mut top) = (view.task, None);
     for _ in 0..LINEAGE_RUNS_MAX {
@@ -225,12 +227,12 @@ async fn root_run_models(store: &dyn Store, view: &RunView) -> Result<Option<Run
     Ok(fold.into_models())
 }
 
-/// How well the tasks went that `query` means.
+/// Returns a page of the metrics of the tasks that `query` selects.
 pub async fn metrics_report(store: &dyn Store, query: &MetricsQuery) -> Result<MetricsPage, ReportError> {
     let MetricsQuery { task, batch, from, until, scripted, after, limit } = query;
     let said = [task.is_some(), batch.is_some(), from.is_some()];
     if said.iter().filter(|said| **said).count() != 1 || (until.is_some() && from.is_none()) {
-        return Err(query_error("task", "say one of `task`, `batch`, and `from` with or without `until`"));
+        return Err(query_error("task", "give one of `task`, `batch`, or `from` with an optional `until`"));
     }
     let found = match (*task, *batch, report_window(*from, *until)) {
         (Some(task), _, _) => {
@@ -243,7 +245,7 @@ pub async fn metrics_report(store: &dyn Store, query: &MetricsQuery) -> Result<M
         (None, None, Some((from, until))) => {
             read_task_page(store, ReportScope::Ended(from, until), after.as_deref(), *limit).await?
         }
-        (None, None, None) => return Err(query_error("from", "say from when on")),
+        (None, None, None) => return Err(query_error("from", "give the start time")),
     };
     let mut page =
         MetricsPage { tasks: Vec::new(), weeks: Vec::new(), scripted_left_out: 0, next: None, from: None };
@@ -266,7 +268,7 @@ pub async fn metrics_report(store: &dyn Store, query: &MetricsQuery) -> Result<M
     Ok(page)
 }
 
-/// A task's metrics, and how many events that took.
+/// Returns a task's metrics and the number of events read.
 async fn task_metrics(
     store: &dyn Store,
     task: TaskId,
@@ -307,7 +309,7 @@ async fn task_metrics(
     Ok((fold.finish(), read))
 }
 
-/// The runs whose history a run shares, nearest first, each up to where.
+/// Lists the runs whose history a run shares, nearest first, each with its last shared seq.
 async fn list_ancestors(store: &dyn Store, of: &RunView) -> Result<Vec<(RunId, Seq)>, ReportError> {
     let (mut found, mut next) = (Vec::new(), of.parent);
     while let Some(parent) = next.filter(|_| found.len() < LINEAGE_RUNS_MAX) {
@@ -326,7 +328,7 @@ fn corrupt_event_error(event: &Envelope, error: &dyn std::error::Error) -> Store
     StoreError::Corrupt { what: format!("{}, event {}: {error}", event.stream, event.seq) }
 }
 
-/// A fold on its way over a stream.
+/// A fold while it walks a stream.
 struct FoldWalk<T> {
     fold: T,
     events: u64,
@@ -334,7 +336,8 @@ struct FoldWalk<T> {
 }
 
 impl<T: Send + Default + 'static> FoldWalk<T> {
-    /// Shows `fold` a stream's events up to and with `until`; answers it, and how many there were.
+    /// Passes a stream's events up to and including `until` to `fold`; returns the fold and the number of
+    /// events.
     async fn fold_stream(
         store: &dyn Store,
         stream: StreamId,
@@ -351,7 +354,7 @@ impl<T: Send + Default + 'static> FoldWalk<T> {
                 if event.seq > until {
                     return ControlFlow::Break(());
                 }
-                let mut walk = under_way.lock().expect("nobody panics while holding it");
+                let mut walk = under_way.lock().expect("no holder panics");
                 walk.events += 1;
                 match each(&mut walk.fold, event.to_envelope(of.clone())) {
                     Ok(()) => ControlFlow::Continue(()),
@@ -363,7 +366,7 @@ impl<T: Send + Default + 'static> FoldWalk<T> {
             }),
         );
         scan.await?;
-        let mut walk = walk.lock().expect("nobody panics while holding it");
+        let mut walk = walk.lock().expect("no holder panics");
         match walk.failed.take() {
             Some(error) => Err(error),
             None => Ok((std::mem::take(&mut walk.fold), walk.events)),

@@ -1,8 +1,8 @@
-//! The coordinator as a running thing: listener, connections, periodic tasks, shutdown.
+//! The running coordinator: listener, connections, background jobs, shutdown.
 //!
-//! Invariants: every spawned task belongs to the tracker that [`Running::shutdown`] awaits; never
-//! more connections than the configuration allows; a bind beyond loopback is refused without TLS, unless the
-//! configuration says that it is meant.
+//! Invariants: every spawned job belongs to the tracker that [`RunningServer::shutdown`] awaits; there are
+//! never more connections than configured; a bind beyond loopback without TLS is refused unless the
+//! configuration allows it explicitly.
 
 mod accept;
 mod connection;
@@ -52,25 +52,24 @@ use connection_limit::ConnectionLimiter;
 pub use descriptors::raise_limit as raise_descriptors;
 pub use tls::{TlsError, TlsIdentity};
 
-/// How long what was cut after the grace may take to end: it only lets go of what it holds.
+/// How long aborted work may take to end after the grace period; it only has to release resources.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long slow clients are waited for.
+/// Timeouts for slow clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionTimeouts {
-    /// Nothing at all on a connection between two requests. Above the 90 s after which clients drop idle
-    /// connections, so that it is they who do: a request sent into a closing connection is lost.
+    /// An idle connection between two requests. Longer than the 90 s after which clients drop idle
+    /// connections, so that the client closes first: a request sent into a closing connection is lost.
     pub idle: Duration,
-    /// From a connection's beginning until its first request's head is whole: whoever connects has something
-    /// to ask.
+    /// From the start of a connection until the head of its first request is complete.
     pub first_request: Duration,
-    /// From the first byte of a later request's head to its last.
+    /// From the first byte of a later request's head until it is complete.
     pub request_head: Duration,
-    /// One body: what a thin line needs for the largest one.
+    /// One request body: enough for the largest one on a slow line.
     pub body: Duration,
-    /// An answer of which nothing at all can be sent on: its reader has gone, or never reads.
+    /// A response that makes no progress because its reader is gone or does not read.
     pub response_stall: Duration,
-    /// A TLS handshake.
+    /// The TLS handshake.
     pub handshake: Duration,
 }
 
@@ -90,70 +89,66 @@ impl Default for ConnectionTimeouts {
 /// Who may reach the listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenExposure {
-    /// This machine. Any other address is refused.
+    /// This machine only; other addresses are refused.
     Loopback,
-    /// Whoever can reach the address. Without TLS tokens travel in clear.
+    /// Everyone who can reach the address. Without TLS, tokens are sent in clear text.
     Open,
 }
 
-/// What a coordinator does with notifications, where it has a [`Notifier`].
+/// What a coordinator with a [`Notifier`] does about notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotificationMode {
-    /// It reads the log on and tells.
+    /// Follows the log and delivers.
     Deliver,
-    /// It shows them alone: it lives for a moment, and whoever serves tells.
+    /// Only shows them: a short-lived coordinator leaves delivery to the serving one.
     ShowOnly,
 }
 
-/// How a coordinator serves.
+/// Server configuration.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// Where it listens; port 0 takes a free one.
+    /// Address to listen on; port 0 picks a free port.
     pub bind: SocketAddr,
     /// Who may reach it.
     pub exposure: ListenExposure,
-    /// The API tokens.
     pub tokens: Vec<ApiToken>,
-    /// How long a lease lasts without a heartbeat.
+    /// Length of a lease without a heartbeat, in milliseconds.
     pub lease_ms: u64,
-    /// How often workers are asked to send heartbeats.
+    /// Heartbeat interval requested from workers, in milliseconds.
     pub heartbeat_ms: u64,
-    /// With it the listener speaks TLS, and a second one, on a free port of loopback, does not: for whoever is
-    /// on this machine.
+    /// Enables TLS. A second listener without TLS is then opened on a free loopback port for clients on this
+    /// machine.
     pub tls: Option<TlsIdentity>,
-    /// Names by which it may be called, beside its addresses.
+    /// Host names under which clients may address it, in addition to its addresses.
     pub hosts: Vec<String>,
-    /// Most connections at a time, as far as the descriptors of this process reach. A further one takes the
-    /// place of the oldest that never brought a good token; where there is none, it waits.
+    /// Most connections at a time, as far as this process's file descriptors allow. Another connection
+    /// replaces the oldest one that never sent a valid token; if there is none, it waits.
     pub connections_max: u32,
-    /// Most of them from one other address; further ones take such a place of
-    /// its own, or are closed at once. Loopback has three quarters of
-    /// all, if that is more.
+    /// Most connections from one remote address. Another one replaces an unauthenticated connection of the
+    /// same address or is closed at once. Loopback gets three quarters of all connections if that is more.
     pub connections_per_peer: u32,
-    /// How fast somebody may ask.
+    /// Rate limits per caller.
     pub rate_limits: RateLimits,
-    /// How long slow clients are waited for.
     pub timeouts: ConnectionTimeouts,
-    /// How often the store is looked at for who waits.
+    /// How often the store is polled on behalf of waiting requests.
     pub poll_intervals: PollIntervals,
-    /// How long requests in hand may take at shutdown.
+    /// How long requests in progress may take at shutdown, in milliseconds.
     pub shutdown_grace_ms: u64,
-    /// What is struck out of what people write, before it is stored.
+    /// Removes secrets from text that people submit, before it is stored.
     pub redactor: Redactor,
-    /// How it archives.
     pub archive: ArchiveSettings,
-    /// What looks back at runs; without it the routes of that answer that there is none.
+    /// Provides views of run histories; without it the routes reply that they are not available.
     pub history_provider: Option<Arc<dyn HistoryProvider>>,
-    /// Who is told of what needs them, and how; without it nobody is.
+    /// Delivers notifications; without it none are sent.
     pub notifier: Option<Arc<dyn Notifier>>,
-    /// Whether this coordinator tells them.
+    /// Whether this coordinator delivers notifications.
     pub notification_mode: NotificationMode,
-    /// Tests only: where the coordinator dies between a commit and its answer.
+    /// Where the coordinator dies between a commit and its reply. Tests only.
     pub reply_failpoints: Vec<LostReply>,
 }
 
 impl ServerConfig {
-    /// Loopback on `port`, with the protocol's usual times.
+    /// Returns a configuration for loopback on `port` with the protocol's default timings.
     pub fn loopback(port: u16, tokens: Vec<ApiToken>) -> Self {
         Self {
             bind: SocketAddr::from(([127, 0, 0, 1], port)),
@@ -182,48 +177,49 @@ impl ServerConfig {
 /// A coordinator that cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Beyond loopback without saying so.
+    /// The address is beyond loopback, without TLS or an explicit setting.
     #[error(
-        "{0} is reachable from other machines, and tokens would travel in clear; bind to 127.0.0.1, give --tls-cert and --tls-key, or say --insecure behind a proxy with TLS"
+        "{0} is reachable from other machines, and tokens would be sent in clear text; bind to 127.0.0.1, \
+         give --tls-cert and --tls-key, or use --insecure behind a proxy with TLS"
     )]
     NotLoopback(SocketAddr),
-    /// Another process has the port.
-    #[error("port {} is in use; stop the process that has it, or choose another port", .0.port())]
+    /// Another process uses the port.
+    #[error("port {} is in use; stop the process that uses it, or choose another port", .0.port())]
     PortInUse(SocketAddr),
-    /// The listener cannot be made.
+    /// The listener cannot be created.
     #[error("cannot listen on {bind}; choose another address or port")]
     Bind {
-        /// Where.
+        /// Address.
         bind: SocketAddr,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
-    /// The store does not give its secret.
+    /// The store's secret cannot be read.
     #[error("the store cannot be used; see `docket doctor`")]
     Store(#[from] StoreError),
-    /// The log does not give its tokens.
-    #[error("who may call is not known")]
+    /// The tokens cannot be read from the log.
+    #[error("the API tokens cannot be read")]
     Tokens(#[source] FoldError),
-    /// The log does not give its notifications.
-    #[error("what is to be told is not known")]
+    /// The notifications cannot be read from the log.
+    #[error("the notifications cannot be read")]
     Notifications(#[source] FoldError),
-    /// The log does not give its limits on model providers.
-    #[error("how fast models may be asked is not known")]
+    /// The provider limits cannot be read from the log.
+    #[error("the provider limits cannot be read")]
     Limits(#[source] FoldError),
-    /// Times that cannot work.
+    /// The heartbeat interval is too long for the lease.
     #[error(
         "heartbeats every {heartbeat_ms} ms cannot keep leases of {lease_ms} ms; set the lease to at least twice that"
     )]
     InvalidLeaseTimes {
-        /// The lease.
+        /// Lease length, in milliseconds.
         lease_ms: u64,
-        /// The heartbeat.
+        /// Heartbeat interval, in milliseconds.
         heartbeat_ms: u64,
     },
 }
 
-/// Starts to serve. The error names what stands in the way.
+/// Starts the server. The error names the obstacle.
 pub async fn start_server(
     store: Arc<dyn Store>,
     config: ServerConfig,
@@ -292,7 +288,7 @@ pub async fn start_server(
     })
 }
 
-/// The application, with what must be known of the log before anybody is served.
+/// Creates the application state and reads what must be known of the log before requests are served.
 async fn open_app(
     store: Arc<dyn Store>,
     config: &ServerConfig,
@@ -323,7 +319,7 @@ async fn open_app(
     })
 }
 
-/// Starts what the coordinator does by itself.
+/// Starts the background jobs.
 async fn start_background_jobs(
     tasks: &TaskTracker,
     app: &Arc<AppState>,
@@ -333,7 +329,7 @@ async fn start_background_jobs(
     let tells =
         app.notifier.clone().filter(|to| notices == NotificationMode::Deliver && !to.targets().is_empty());
     if let Some(notifier) = tells {
-        // Before anybody is served: what happens from now on is told.
+        // Before requests are served, so that everything that happens from now on raises notifications.
         let begun = start_following(&app.notifications, &*app.store, app.clock.now()).await;
         begun.map_err(ServeError::Notifications)?;
         start_notifications(tasks, app, notifier);
@@ -356,8 +352,8 @@ async fn start_background_jobs(
     Ok(())
 }
 
-/// Checks that a coordinator could listen there now, for whoever must not stop another one in vain. The error is that of
-/// [`start`].
+/// Checks that a coordinator could listen on the address now, before another one is stopped for it. Fails
+/// with the same error as [`start_server`].
 pub async fn check_listen(
     bind: SocketAddr,
     exposure: ListenExposure,
@@ -392,10 +388,9 @@ fn bind_error(bind: SocketAddr, source: std::io::Error) -> ServeError {
     }
 }
 
-/// A coordinator that serves until [`Running::shutdown`], or until this is dropped.
+/// A running coordinator. It serves until [`RunningServer::shutdown`] or until it is dropped.
 pub struct RunningServer {
     local_addr: SocketAddr,
-    /// The listener without TLS beside one with it.
     loopback_addr: Option<SocketAddr>,
     handle: ServerHandle,
     tasks: TaskTracker,
@@ -405,12 +400,12 @@ pub struct RunningServer {
 }
 
 impl RunningServer {
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub const fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// The address as clients of this machine take it: `http://127.0.0.1:7070`.
+    /// Returns the URL for clients on this machine, such as `http://127.0.0.1:7070`.
     pub fn url(&self) -> String {
         let mut at = self.loopback_addr.unwrap_or(self.local_addr);
         if at.ip().is_unspecified() {
@@ -420,29 +415,30 @@ impl RunningServer {
         format!("http://{at}")
     }
 
-    /// The address as clients elsewhere take it, where that is another.
+    /// Returns the URL for remote clients if it differs.
     pub fn tls_url(&self) -> Option<String> {
         self.loopback_addr.map(|_| format!("https://{}", self.local_addr))
     }
 
-    /// For other parts of the same process.
+    /// Returns a handle for other parts of the same process.
     pub fn handle(&self) -> ServerHandle {
         self.handle.clone()
     }
 
-    /// Stops accepting, answers long polls, lets requests in hand end within the grace, then ends
-    /// what is left. What waits for a store that is stuck is left behind. The store stays open: it is its opener's.
+    /// Stops accepting, completes long polls, lets requests in progress end within the grace period, and
+    /// aborts the rest. Requests waiting for a stuck store are abandoned. The store stays open; it belongs to
+    /// the caller that opened it.
     pub async fn shutdown(self) {
         self.shutdown.cancel();
         self.tasks.close();
         if tokio::time::timeout(self.grace, self.tasks.wait()).await.is_err() {
-            tracing::warn!("requests still in hand after the grace are cut");
+            tracing::warn!("aborting requests still in progress after the grace period");
             self.abort.cancel();
             if tokio::time::timeout(ABORT_TIMEOUT, self.tasks.wait()).await.is_err() {
                 let stall = self.handle.api.store.writer_stall();
                 let why =
-                    stall.map_or_else(|| "the store does not answer".to_owned(), |stall| stall.to_string());
-                tracing::error!("work of the coordinator itself does not end and is left behind: {why}");
+                    stall.map_or_else(|| "the store does not respond".to_owned(), |stall| stall.to_string());
+                tracing::error!("background work does not end and is abandoned: {why}");
             }
         }
     }
@@ -455,30 +451,29 @@ impl Drop for RunningServer {
     }
 }
 
-/// What other parts of the process may use of a running coordinator.
+/// Access to a running coordinator for other parts of the process.
 #[derive(Clone)]
 pub struct ServerHandle {
     api: Arc<ApiState>,
 }
 
 impl ServerHandle {
-    /// The store.
     pub fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.api.store)
     }
 
-    /// What routes share.
+    /// Returns the state shared by the routes.
     #[cfg(test)]
     pub(crate) fn api(&self) -> Arc<ApiState> {
         Arc::clone(&self.api)
     }
 
-    /// The token of a run's holder under an epoch.
+    /// Returns the token of a run's lease holder for an epoch.
     pub fn run_token(&self, run: RunId, epoch: Epoch) -> String {
         self.api.run_tokens.issue_token(run, epoch)
     }
 
-    /// The wake-ups: whoever writes to the store past the API says so here.
+    /// Returns the wake-up bus. Code that writes to the store without the API must notify it.
     pub fn wakeups(&self) -> Arc<WakeupBus> {
         Arc::clone(&self.api.wakeups)
     }

@@ -1,8 +1,8 @@
-//! Checks a task before it enters the log, whoever brings it: the API, a schedule or the inbox.
+//! Checks of a task before it enters the log, from the API, a schedule or the inbox.
 //!
-//! A base names a manifest blob that the submitter made. Every worker and every reading command writes files from it,
-//! some of them as root, so a manifest that no commit could have given is refused here, where the submitter learns
-//! which field is wrong. Manifests are content-addressed: one that was read once needs no second look.
+//! A base names a manifest blob made by the submitter. Every worker and every reading command writes files
+//! from it, some of them as root, so a manifest that no commit could have produced is refused here, where the
+//! submitter learns which field is wrong. Manifests are content-addressed, so each is checked only once.
 
 use std::{
     collections::BTreeSet,
@@ -19,15 +19,15 @@ use docket_schema::{
 
 use crate::store::{Store, StoreError};
 
-/// A field of a task that breaks a rule.
+/// An invalid field of a task.
 #[derive(Debug)]
 pub(crate) struct InvalidTaskField {
     pub(crate) field: String,
-    /// With the field's name.
+    /// The violated requirement, with the field's name.
     pub(crate) requirement: String,
 }
 
-/// A task as it may stand in the log: checked, and without secrets, whoever wrote it.
+/// Checks a task and removes secrets from it before it is recorded.
 pub(crate) fn check_and_redact_spec(
     mut spec: TaskSpec,
     redactor: &Redactor,
@@ -49,7 +49,7 @@ pub(crate) fn check_and_redact_spec(
     Ok(spec)
 }
 
-/// The policy without secrets in its reasons.
+/// Removes secrets from the policy's reasons.
 pub(crate) fn redact_policy(mut policy: Policy, redactor: &Redactor) -> Policy {
     for rule in &mut policy.rules {
         rule.reason = redactor.redact_text(&rule.reason).into_owned();
@@ -57,14 +57,14 @@ pub(crate) fn redact_policy(mut policy: Policy, redactor: &Redactor) -> Policy {
     policy
 }
 
-/// Hashes of manifests that were read and are sound. Queues submit many tasks of one commit.
+/// Hashes of manifests known to be valid. Queues submit many tasks of one commit.
 static VALID_MANIFESTS: Mutex<BTreeSet<BlobHash>> = Mutex::new(BTreeSet::new());
 
-/// Hashes kept, 32 bytes each; beyond that the set starts again from empty.
+/// Most hashes kept, 32 bytes each; beyond this the set is cleared.
 const VALID_MANIFESTS_MAX: usize = 10_000;
 
-/// Reads the manifest that a task starts from. One that is not stored is left to the store, which refuses the task
-/// for it in the same transaction. The inner error names the field that is wrong.
+/// Checks the manifest that a task starts from. If it is not stored, the store refuses the task in the same
+/// transaction. The inner error names the invalid field.
 pub(crate) async fn check_base(
     store: &dyn Store,
     spec: &TaskSpec,
@@ -75,7 +75,8 @@ pub(crate) async fn check_base(
     }
     let Some(bytes) = store.read_blob(hash).await? else { return Ok(Ok(())) };
     if let Err(error) = Manifest::decode(&bytes) {
-        let must = format!("`base.manifest` must be a list of files as `docket submit` writes it: {error}");
+        let must = format!("`base.manifest` must be a file list in the format that `docket submit` writes: \
+             {error}");
         return Ok(Err(InvalidTaskField { field: "base.manifest".to_owned(), requirement: must }));
     }
     let mut known = valid_manifests();

@@ -1,8 +1,8 @@
-//! Wake-ups within one process: a hint that something may be there, never the proof.
+//! Wake-ups within one process: hints that something may have changed, never proof.
 //!
-//! Whoever waits registers first, then asks the store, then waits, with a slow jittered poll
-//! behind it: another coordinator's hint may be lost, and a wake-up may come between asking
-//! and waiting. What happened here is kept for the others until it is told (`tasks/hints.rs`).
+//! A waiter registers first, then queries the store, then waits, with a slow jittered poll as fallback:
+//! another coordinator's hint may be lost, and a wake-up may arrive between query and wait. Local changes are
+//! kept for the other coordinators until they are sent (`background/hints.rs`).
 
 use std::{
     collections::HashMap,
@@ -17,22 +17,22 @@ use tokio::sync::{Notify, futures::Notified};
 
 use crate::store::WakeupHint;
 
-/// See the module.
+/// The wake-ups of one process; see the module.
 #[derive(Default)]
 pub struct WakeupBus {
     task_available: Notify,
     lease_lost: Notify,
     due_sooner: Notify,
     schedules_changed: Notify,
-    /// How many followers there are: an append without any pays one load.
+    /// Number of followers; without any, an append pays for one load.
     follower_count: AtomicUsize,
     followers: Mutex<HashMap<RunId, (Arc<Notify>, usize)>>,
     pending_hints: PendingHints,
-    /// Whether the others' hints are heard.
+    /// Whether hints of other coordinators are received.
     hears_hints: AtomicBool,
 }
 
-/// What the others have not been told.
+/// Hints not yet sent to other coordinators.
 #[derive(Default)]
 struct PendingHints {
     task_available: AtomicBool,
@@ -42,7 +42,7 @@ struct PendingHints {
 }
 
 impl WakeupBus {
-    /// A task came into `state`.
+    /// Notifies that a task entered `state`.
     pub(crate) fn notify_state(&self, state: TaskState) {
         match state {
             TaskState::Available => self.notify_task_available(),
@@ -56,19 +56,19 @@ impl WakeupBus {
         }
     }
 
-    /// A task may be leased.
+    /// Notifies that a task may be available.
     pub fn notify_task_available(&self) {
         self.task_available.notify_waiters();
         self.queue_hint(&self.pending_hints.task_available);
     }
 
-    /// A lease may have been lost.
+    /// Notifies that a lease may have been lost.
     pub fn notify_lease_lost(&self) {
         self.lease_lost.notify_waiters();
         self.queue_hint(&self.pending_hints.lease_lost);
     }
 
-    /// A task's time may come sooner than the scheduler knows. Kept until it looks.
+    /// Notifies that a task may become due sooner than the scheduler knows. Kept until it checks.
     pub fn notify_due_sooner(&self) {
         self.due_sooner.notify_one();
         self.queue_hint(&self.pending_hints.due_sooner);
@@ -79,7 +79,7 @@ impl WakeupBus {
         self.pending_hints.any.notify_one();
     }
 
-    /// What the others should be told, once there is something.
+    /// Waits for something to send to the other coordinators and returns it.
     pub(crate) async fn next_hint(&self) -> WakeupHint {
         self.pending_hints.any.notified().await;
         let take = |what: &AtomicBool| what.swap(false, Ordering::AcqRel);
@@ -88,7 +88,7 @@ impl WakeupBus {
         WakeupHint { task_available: take(work), lease_lost: take(leases), due_sooner: take(due) }
     }
 
-    /// Another coordinator's hint.
+    /// Handles a hint of another coordinator.
     pub(crate) fn receive_hint(&self, hint: WakeupHint) {
         if hint.task_available {
             self.task_available.notify_waiters();
@@ -101,18 +101,19 @@ impl WakeupBus {
         }
     }
 
-    /// Others are heard from now on, or no more: either way whoever waits looks, and waits as is right then.
+    /// Records whether other coordinators are heard. Waiters check again in either case and adapt their poll
+    /// interval.
     pub(crate) fn set_hears_hints(&self, hears: bool) {
         self.hears_hints.store(hears, Ordering::Release);
         self.receive_hint(WakeupHint { task_available: true, lease_lost: true, due_sooner: true });
     }
 
-    /// Whether hints of other coordinators come here.
+    /// Whether hints of other coordinators are received.
     pub fn hears_hints(&self) -> bool {
         self.hears_hints.load(Ordering::Acquire)
     }
 
-    /// A run's stream has grown.
+    /// Notifies that a run's stream has grown.
     pub fn notify_append(&self, run: RunId) {
         if self.follower_count.load(Ordering::Acquire) == 0 {
             return;
@@ -123,7 +124,7 @@ impl WakeupBus {
         }
     }
 
-    /// A schedule was set or goes on. Kept until its task looks.
+    /// Notifies that a schedule was set or resumed. Kept until the background job checks.
     pub(crate) fn notify_schedules(&self) {
         self.schedules_changed.notify_one();
     }
@@ -162,7 +163,7 @@ pub(crate) struct FollowerGuard {
 }
 
 impl FollowerGuard {
-    /// The next growth of the run's stream after this call.
+    /// Waits for the next growth of the run's stream after this call.
     pub(crate) fn wait_for_append(&self) -> Notified<'_> {
         self.notify.notified()
     }

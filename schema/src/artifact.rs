@@ -1,7 +1,8 @@
-//! Artifacts: results of a run that somebody reads without its log (E4). What each holds, and what makes it complete.
+//! Artifacts: results of a run that people read without its log (E4), with their contents and completeness
+//! rules.
 //!
-//! A model gives the words of them, the runtime the figures: which files changed and where comes from the workspace,
-//! what tests came to from the checks' own events. Recorded as [`crate::run::Fact::Artifact`], by their names. Pure.
+//! The model supplies the text and the runtime the figures: changed files and places come from the workspace,
+//! test results from the checks' events. Recorded by name as [`crate::run::EngineFact::Artifact`]. Pure.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use crate::{content::WorkspacePath, event::is_zero, message::CallId, tool::TestC
 
 pub use crate::tool::{FileChangeKind, FileDiff, Hunk, WorkspaceChanges};
 
-/// The names of the four that a run of engine `sop` leaves, in the order in which it makes them.
+/// The names of the four artifacts of a `sop` run, in the order in which it creates them.
 pub const SOP_ARTIFACTS: [&str; 4] = [PLAN_CARD, DIFF_CARD, TEST_REPORT, REVIEW_REPORT];
 /// The name of a [`PlanCard`].
 pub const PLAN_CARD: &str = "PlanCard";
@@ -21,74 +22,74 @@ pub const TEST_REPORT: &str = "TestReport";
 /// The name of a [`ReviewReport`].
 pub const REVIEW_REPORT: &str = "ReviewReport";
 
-/// What is going to be done, before any file is changed.
+/// The plan, made before any file is changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanCard {
-    /// What is wrong or wanted, and how it is met.
+    /// What is wrong or wanted, and the approach.
     pub summary: String,
     /// The steps, in order.
     #[schemars(length(min = 1))]
     pub steps: Vec<String>,
-    /// Files that are going to be made or changed; empty where nothing has to change.
+    /// Files that will be created or changed; empty if no change is needed.
     pub files: Vec<WorkspacePath>,
 }
 
-/// What was changed, against the tree that the run began with.
+/// The changes relative to the tree the run started from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiffCard {
-    /// The files, in order of their paths.
+    /// The files, ordered by path.
     pub files: Vec<FileDiff>,
-    /// The places, file by file.
+    /// The hunks, file by file.
     pub hunks: Vec<Hunk>,
-    /// Why so: the only part that a model wrote.
+    /// The reason for the change: the only part written by a model.
     pub rationale: String,
-    /// Files and places that are left out, for there are too many.
+    /// Number of files and hunks that are omitted because there are too many.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: u32,
 }
 
-/// What the tests came to, by the check that ran them.
+/// Test results, from the check that ran the tests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TestReport {
-    /// The shell line; empty where none was run.
+    /// The shell command; empty if no tests were run.
     pub command: String,
-    /// What it came to.
+    /// The overall result.
     pub status: TestStatus,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
-    /// The check that it was read from.
+    /// The check that the result comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
-    /// What was counted, where that could be read.
+    /// The counts, if they could be parsed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<TestCounts>,
     /// Names of tests that failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failing: Vec<String>,
-    /// Why none was run.
+    /// Why no tests were run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
-/// What tests came to.
+/// Overall result of the tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TestStatus {
-    /// All passed.
+    /// All tests passed.
     Passed,
-    /// Some failed, or they ran before the run and do not run now.
+    /// Some tests failed, or they ran before the run and no longer do.
     Failed,
-    /// Only such failed as failed before the run.
+    /// Only tests that failed before the run failed.
     FailedBefore,
-    /// None was run, and why is told.
+    /// No tests were run; a reason is given.
     NotRun,
 }
 
 impl TestStatus {
-    /// As people read it.
+    /// Returns the status as people read it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -100,16 +101,16 @@ impl TestStatus {
     }
 }
 
-/// What may go wrong with the change.
+/// A review of the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReviewReport {
-    /// What may go wrong, one entry at least: that nothing is seen is an entry that says why.
+    /// Possible problems with the change. At least one entry: if there are none, the entry explains why.
     #[schemars(length(min = 1))]
     pub risks: Vec<String>,
-    /// What is worth doing, now or later.
+    /// Recommendations for now or later.
     pub recommendations: Vec<String>,
-    /// What is wrong and must be mended before the run may end; empty = nothing.
+    /// Problems that must be fixed before the run may end; may be empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub must_change: Vec<String>,
 }

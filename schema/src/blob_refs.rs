@@ -1,8 +1,8 @@
-//! Which blobs a recorded event names, and which blobs a blob names.
+//! Blob references: the blobs that a recorded event refers to, and the blobs that a manifest refers to.
 //!
-//! The one place that says so, for whoever must have all of them (export, import) and for whoever must
-//! not drop one (garbage collection). Pure. An event that is added to a family does not compile until it
-//! says here what it names. What a model wrote into its arguments names nothing, whatever it looks like.
+//! The single definition for everything that must have all of them (export, import) or must not delete one
+//! (garbage collection). Pure. An event that is added to a family does not compile until its references are
+//! defined here. A model's arguments never refer to a blob, whatever they contain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,44 +18,46 @@ use crate::{
     task::{TaskEvent, TaskSpec},
 };
 
-/// What a blob is to the event that names it.
+/// How an event uses a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlobRole {
-    /// It must be stored.
+    /// The blob must be stored.
     Required,
-    /// A base's manifest: it must be stored, and names contents itself. Where the base has a pack, the
-    /// pack holds those contents; where it has none, each is a blob.
+    /// A base's manifest: it must be stored and refers to contents. If the base has a pack, the pack contains
+    /// the contents; otherwise each is a blob.
     Manifest {
-        /// The base has a pack.
+        /// Whether the base has a pack.
         packed: bool,
     },
-    /// A file's content in a snapshot: stored as a blob, unless the base's pack holds it already.
+    /// A file's content in a snapshot: stored as a blob unless the base's pack contains it.
     FileContent,
 }
 
-/// A blob that an event names.
+/// A reference from an event to a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlobReference {
-    /// Which.
+    /// The blob.
     pub blob: BlobRef,
-    /// As what.
+    /// How the event uses it.
     pub role: BlobRole,
 }
 
-/// The blobs that `event` names, in the order of its payload; one may stand there twice.
+/// Returns the blobs that `event` refers to, in the order of its payload; a blob can occur twice.
 ///
 /// # Errors
-/// [`DecodeError`]: this build does not know the event, and so cannot say.
+///
+/// [`DecodeError`] if this build does not know the event and therefore not its references.
 pub fn event_blobs(event: &Envelope) -> Result<Vec<BlobReference>, DecodeError> {
     let mut named = Vec::new();
     collect_event_blobs(&event.stream, &event.as_event_ref(), &mut named)?;
     Ok(named)
 }
 
-/// As [`blobs_named`], of an event that is not kept; adds to `named`.
+/// Adds the blobs of a serialized payload to `named`, as [`event_blobs`] does.
 ///
 /// # Errors
-/// As [`blobs_named`].
+///
+/// [`DecodeError`] if this build does not know the event.
 pub fn collect_event_blobs(
     stream: &StreamId,
     event: &EventRef<'_>,
@@ -68,7 +70,7 @@ pub fn collect_event_blobs(
         StreamId::System(_) => {
             collect_system_event_blobs(&SystemEvent::decode(kind, version, payload)?, named)
         }
-        // Its events are read all the same: one that cannot be is told.
+        // Queue events refer to no blobs but are decoded anyway, so that an unreadable one is reported.
         StreamId::Queue(_) => {
             QueueEvent::decode(kind, version, payload)?;
         }
@@ -76,39 +78,41 @@ pub fn collect_event_blobs(
     Ok(())
 }
 
-/// The contents that a base's manifest names.
+/// Returns the contents that a base's manifest refers to.
 pub fn manifest_contents(manifest: &Manifest) -> impl Iterator<Item = BlobRef> + '_ {
     manifest.entries.values().filter_map(entry_blob)
 }
 
-/// A blob that events need, and which event first said so.
+/// A blob that events need, and the first event that refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReferencedBlob {
     /// Its size in bytes.
     pub bytes: u64,
-    /// Whose event names it.
+    /// The stream of the event.
     pub stream: StreamId,
-    /// Which event.
+    /// The event's sequence number.
     pub seq: Seq,
-    /// It is a manifest; `true` where every base with it has a pack.
+    /// Set for a manifest; `true` if every base with this manifest has a pack.
     pub manifest: Option<bool>,
-    /// It may stand in a base's pack instead.
+    /// Whether a base's pack may contain it instead.
     may_be_packed: bool,
 }
 
-/// All blobs that events need, directly or through a manifest. Fed event by event, and manifest by manifest.
+/// Collects all blobs that events need, directly or through a manifest. Feed it every event and every
+/// manifest.
 #[derive(Debug, Default)]
 pub struct BlobRefs {
     by_hash: BTreeMap<BlobHash, ReferencedBlob>,
-    /// Contents that the packs of bases hold.
+    /// Contents in the packs of bases.
     packed: BTreeSet<BlobHash>,
 }
 
 impl BlobRefs {
-    /// Takes what `event` names.
+    /// Adds the references of `event`.
     ///
     /// # Errors
-    /// [`DecodeError`]: this build does not know the event.
+    ///
+    /// [`DecodeError`] if this build does not know the event.
     pub fn add_event(&mut self, event: &Envelope) -> Result<(), DecodeError> {
         for named in event_blobs(event)? {
             self.add_reference(named, &event.stream, event.seq);
@@ -116,7 +120,7 @@ impl BlobRefs {
         Ok(())
     }
 
-    /// Takes what a manifest names that was named as one.
+    /// Adds the references of a manifest that an event refers to.
     pub fn add_manifest(&mut self, hash: BlobHash, manifest: &Manifest) {
         let Some(need) = self.by_hash.get(&hash) else { return };
         let (stream, seq, packed) = (need.stream.clone(), need.seq, need.manifest == Some(true));
@@ -129,17 +133,17 @@ impl BlobRefs {
         }
     }
 
-    /// What is known of a blob that some event names.
+    /// Returns what is known about a blob that some event refers to.
     pub fn get(&self, hash: &BlobHash) -> Option<&ReferencedBlob> {
         self.by_hash.get(hash)
     }
 
-    /// Every blob that is named, needed or not.
+    /// Returns every referenced blob, required or not.
     pub fn all(&self) -> impl Iterator<Item = (BlobRef, &ReferencedBlob)> {
         self.by_hash.iter().map(|(hash, need)| (BlobRef { hash: *hash, bytes: need.bytes }, need))
     }
 
-    /// The blobs that must be stored, once every manifest was taken.
+    /// Returns the blobs that must be stored. Complete once every manifest was added.
     pub fn required(&self) -> impl Iterator<Item = (BlobRef, &ReferencedBlob)> {
         self.all().filter(|(blob, need)| !(need.may_be_packed && self.packed.contains(&blob.hash)))
     }
@@ -219,7 +223,7 @@ fn collect_part_blobs(parts: &[MessagePart], named: &mut Vec<BlobReference>) {
     }
 }
 
-/// As [`blobs_named`], of a run's event that is decoded already.
+/// Adds the blobs of a decoded run event, as [`event_blobs`] does.
 pub fn collect_run_event_blobs(event: &RunEvent, named: &mut Vec<BlobReference>) {
     match event {
         RunEvent::RunStarted(e) => {
@@ -278,7 +282,7 @@ pub fn collect_run_event_blobs(event: &RunEvent, named: &mut Vec<BlobReference>)
     }
 }
 
-/// As [`blobs_named`], of a task's event that is decoded already.
+/// Adds the blobs of a decoded task event, as [`event_blobs`] does.
 pub fn collect_task_event_blobs(event: &TaskEvent, named: &mut Vec<BlobReference>) {
     match event {
         TaskEvent::TaskSubmitted(e) => {
@@ -314,7 +318,7 @@ pub fn collect_task_event_blobs(event: &TaskEvent, named: &mut Vec<BlobReference
     }
 }
 
-/// As [`blobs_named`], of an event of the system's that is decoded already.
+/// Adds the blobs of a decoded system event, as [`event_blobs`] does.
 pub fn collect_system_event_blobs(event: &SystemEvent, named: &mut Vec<BlobReference>) {
     match event {
         SystemEvent::MemorySaved(e) => push_required(e.value, named),
@@ -413,7 +417,7 @@ mod tests {
             kind,
             mode: 0o644,
             size: content.len() as u64,
-            hash: BlobHash::of(content),
+            hash: BlobHash::hash_bytes(content),
         };
         let change = |path: &str, entry| PathChange { path: WorkspacePath::new(path).expect("legal"), entry };
         let taken = SnapshotTaken {

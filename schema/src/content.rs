@@ -1,4 +1,4 @@
-//! Bytes as the log holds them: inline text, inline bytes that are no UTF-8, or a reference to a blob.
+//! Contents of payloads: inline text, inline bytes that are not UTF-8, or a reference to a blob.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::ids::BlobHash;
 
-/// Parts of a payload above this size, in bytes, go into a blob: an event stays small enough that a
-/// page of some hundred of them is read in one go.
+/// Maximum size of an inline part of a payload, in bytes; larger parts go into a blob. This keeps events
+/// small enough that a page of several hundred can be read at once.
 pub const INLINE_BYTES_MAX: usize = 8 * 1024;
 
 /// A blob and its uncompressed size in bytes.
@@ -22,27 +22,27 @@ pub struct BlobRef {
 }
 
 impl BlobRef {
-    /// The reference that `bytes` would have.
+    /// Returns the reference for `bytes`.
     pub fn for_bytes(bytes: &[u8]) -> Self {
-        Self { hash: BlobHash::of(bytes), bytes: bytes.len() as u64 }
+        Self { hash: BlobHash::hash_bytes(bytes), bytes: bytes.len() as u64 }
     }
 }
 
-/// Output, prompt text, an argument: whatever may be long, or may not be UTF-8.
+/// Data that may be long or not UTF-8: output, prompt text, an argument.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
-    /// UTF-8 text, in place.
+    /// Inline UTF-8 text.
     Text(String),
-    /// Other bytes, in place, as base64.
+    /// Other inline bytes, as base64.
     B64(String),
-    /// Out of line.
+    /// A reference to a blob.
     Blob(BlobRef),
 }
 
 impl Content {
-    /// Holds `bytes` in place, whatever their size: callers that may exceed
-    /// [`INLINE_BYTES_MAX`] use [`Content::place`].
+    /// Stores `bytes` inline, whatever their size. Callers that may exceed [`INLINE_BYTES_MAX`] use
+    /// [`Content::inline_or_blob`].
     pub fn inline(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Text(text.to_owned()),
@@ -50,7 +50,8 @@ impl Content {
         }
     }
 
-    /// In place up to [`INLINE_BYTES_MAX`], else a reference beside the bytes that the append must carry.
+    /// Stores up to [`INLINE_BYTES_MAX`] bytes inline; otherwise returns a reference together with the bytes
+    /// that the append must upload.
     pub fn inline_or_blob(bytes: Vec<u8>) -> (Self, Option<Vec<u8>>) {
         if bytes.len() <= INLINE_BYTES_MAX {
             (Self::inline(&bytes), None)
@@ -59,7 +60,7 @@ impl Content {
         }
     }
 
-    /// The blob this refers to, if it is out of line.
+    /// Returns the referenced blob, if there is one.
     pub const fn blob_ref(&self) -> Option<BlobRef> {
         match self {
             Self::Blob(blob) => Some(*blob),
@@ -67,7 +68,7 @@ impl Content {
         }
     }
 
-    /// The bytes where they are in place; `None` for a blob and for base64 that does not decode.
+    /// Returns the inline bytes; `None` for a blob and for invalid base64.
     pub fn inline_bytes(&self) -> Option<Vec<u8>> {
         match self {
             Self::Text(text) => Some(text.clone().into_bytes()),
@@ -76,7 +77,7 @@ impl Content {
         }
     }
 
-    /// The text where it is in place; of a blob only its size.
+    /// Returns the inline text; for a blob, only its size.
     pub fn text_or_size(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -107,14 +108,14 @@ impl From<String> for Content {
     }
 }
 
-/// A path in a workspace: relative, `/`-separated, any bytes but NUL. JSON: a string, or
-/// `{"b64": …}` where it is no UTF-8.
+/// A path in a workspace: relative, `/`-separated, any bytes except NUL. In JSON: a string, or `{"b64": …}`
+/// if it is not UTF-8.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkspacePath(Vec<u8>);
 
 impl WorkspacePath {
-    /// Takes a path that is relative, without empty, `.` or `..` parts and without NUL.
-    /// Returns `None` for any other: such a path could lead out of the workspace.
+    /// Creates a path that is relative, without empty, `.` or `..` components and without NUL. Returns `None`
+    /// for any other, because such a path could lead out of the workspace.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
         let bytes = bytes.into();
         let legal = !bytes.is_empty()
@@ -123,12 +124,12 @@ impl WorkspacePath {
         legal.then_some(Self(bytes))
     }
 
-    /// The path's bytes.
+    /// Returns the path's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The parts between the slashes.
+    /// Returns the components between the slashes.
     pub fn components(&self) -> impl Iterator<Item = &[u8]> {
         self.0.split(|b| *b == b'/')
     }
@@ -169,7 +170,7 @@ impl<'de> Deserialize<'de> for WorkspacePath {
                 f.write_str("a relative path, or {\"b64\": …}")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<WorkspacePath, E> {
-                WorkspacePath::new(text).ok_or_else(|| E::custom("a path that could leave the workspace"))
+                WorkspacePath::new(text).ok_or_else(|| E::custom("the path would leave the workspace"))
             }
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<WorkspacePath, A::Error> {
                 let Some((key, text)) = map.next_entry::<String, String>()? else {
@@ -180,7 +181,7 @@ impl<'de> Deserialize<'de> for WorkspacePath {
                 }
                 let bytes = STANDARD.decode(text).map_err(de::Error::custom)?;
                 WorkspacePath::new(bytes)
-                    .ok_or_else(|| de::Error::custom("a path that could leave the workspace"))
+                    .ok_or_else(|| de::Error::custom("the path would leave the workspace"))
             }
         }
         d.deserialize_any(Form)

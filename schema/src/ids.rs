@@ -1,7 +1,7 @@
-//! Identities and counters, each a type of its own so that two of them cannot be swapped.
+//! Identifiers and counters, each with its own type so that they cannot be confused.
 //!
-//! Types only: new ids and instants are made in the shells (one generator per binary), never here,
-//! so that everything which folds or decides stays a pure function of what was recorded.
+//! Types only: new ids and timestamps are created in the binaries (one generator each) and never here, so
+//! that folds and decisions remain pure functions of what was recorded.
 
 use std::{fmt, str::FromStr};
 
@@ -9,13 +9,13 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
-/// A text that is not the id, hash or name it was taken for.
+/// A text that is not a valid id, hash or name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a {expected}")]
 pub struct ParseIdError {
-    /// What was expected, for a person: "task id", "blake3 hash".
+    /// What was expected, for people: "task id", "blake3 hash".
     pub expected: &'static str,
-    /// The text as it came, cut at 80 characters.
+    /// The rejected text, truncated to 80 characters.
     pub text: String,
 }
 
@@ -25,7 +25,7 @@ impl ParseIdError {
     }
 }
 
-/// Writes values of a type to JSON as what their `Display` says.
+/// Implements `Serialize` by a type's `Display`.
 macro_rules! serialize_as_text {
     ($type:ty) => {
         impl serde::Serialize for $type {
@@ -37,7 +37,7 @@ macro_rules! serialize_as_text {
 }
 pub(crate) use serialize_as_text;
 
-/// Reads values of a type from JSON as their `FromStr` does.
+/// Implements `Deserialize` by a type's `FromStr`.
 macro_rules! deserialize_from_text {
     ($type:ty) => {
         impl<'de> serde::Deserialize<'de> for $type {
@@ -70,8 +70,8 @@ macro_rules! uuid_id {
         }
 
         impl $name {
-            /// The last eight hexadecimal digits: what lists show. UUIDv7 puts its random bits last,
-            /// so these tell ids of the same second apart where a prefix would not.
+            /// Returns the last eight hexadecimal digits, for lists. UUIDv7 has its random bits at the end,
+            /// so they distinguish ids of the same second, which a prefix would not.
             pub fn short(&self) -> String {
                 let text = self.0.simple().to_string();
                 text[24..].to_owned()
@@ -81,33 +81,34 @@ macro_rules! uuid_id {
 }
 
 uuid_id!(
-    /// One piece of work of the backlog.
+    /// A piece of work in the backlog.
     TaskId,
     "task id"
 );
 uuid_id!(
-    /// One try of a task.
+    /// One execution of a task.
     RunId,
     "run id"
 );
 uuid_id!(
-    /// One start of a worker process. A restarted worker is another incarnation, whatever its name.
+    /// One process of a worker. A restarted worker is a new incarnation, even with the same name.
     IncarnationId,
     "worker incarnation id"
 );
 uuid_id!(
-    /// Tasks submitted together, for summaries and bulk acts.
+    /// Tasks submitted together, for summaries and bulk operations.
     BatchId,
     "batch id"
 );
 
 uuid_id!(
-    /// Something that somebody elsewhere is told of.
+    /// A notification to a person or program.
     NotificationId,
     "notification id"
 );
 
-/// Values of hexadecimal digits; above 15 = none. By a table, for a log has one or two hashes in each event.
+/// Values of hexadecimal digits; values above 15 mean none. A table, because a log has one or two hashes per
+/// event.
 const HEX_DIGITS: [u8; 256] = {
     let mut digits = [u8::MAX; 256];
     let mut value = 0;
@@ -138,11 +139,11 @@ macro_rules! hash_id {
         pub struct $name(pub [u8; 32]);
 
         impl $name {
-            /// Thirty-two zero bytes: what stands before the first event of a stream.
+            /// Thirty-two zero bytes: the previous hash of a stream's first event.
             pub const ZERO: Self = Self([0; 32]);
 
-            /// BLAKE3 of `bytes`.
-            pub fn of(bytes: &[u8]) -> Self {
+            /// Returns the BLAKE3 hash of `bytes`.
+            pub fn hash_bytes(bytes: &[u8]) -> Self {
                 Self(*blake3::hash(bytes).as_bytes())
             }
         }
@@ -162,7 +163,7 @@ macro_rules! hash_id {
         impl FromStr for $name {
             type Err = ParseIdError;
             fn from_str(text: &str) -> Result<Self, ParseIdError> {
-                of_hex(text)
+                parse_hex_hash(text)
                     .map(Self)
                     .ok_or_else(|| ParseIdError::new("blake3 hash (64 hexadecimal digits)", text))
             }
@@ -202,19 +203,19 @@ macro_rules! hash_id {
 }
 
 hash_id!(
-    /// Names a blob by the BLAKE3 of its uncompressed bytes.
+    /// Identifies a blob: BLAKE3 hash of its uncompressed bytes.
     BlobHash
 );
 hash_id!(
-    /// BLAKE3 over one event and the hash before it; see [`crate::event::chain_hash`].
+    /// BLAKE3 hash over an event and the previous hash; see [`crate::event::chain_hash`].
     EventHash
 );
 hash_id!(
-    /// BLAKE3 over a whole work tree; see [`crate::snapshot::tree_hash`].
+    /// BLAKE3 hash over a complete work tree; see [`crate::snapshot::tree_hash`].
     TreeHash
 );
 hash_id!(
-    /// BLAKE3 over a canonical decision or a rendered request body.
+    /// BLAKE3 hash over a canonical decision or a rendered request body.
     DecisionHash
 );
 
@@ -232,7 +233,7 @@ macro_rules! counter {
         }
 
         impl $name {
-            /// The one after this. Saturates: a counter that reached its end refuses to wrap.
+            /// Returns the next value. Saturates instead of wrapping.
             #[must_use]
             pub const fn next(self) -> Self {
                 Self(self.0.saturating_add(1))
@@ -242,44 +243,45 @@ macro_rules! counter {
 }
 
 counter!(
-    /// Place of an event in its stream: 1, 2, 3 … without a gap. 0 is the empty stream.
+    /// Sequence number of an event in its stream: 1, 2, 3 … without gaps. 0 is the empty stream.
     Seq,
     u64
 );
 counter!(
-    /// Place of an event in the whole log. Rises with commits; may have gaps.
+    /// Position of an event in the log. Increases with each commit; may have gaps.
     Position,
     u64
 );
 counter!(
-    /// The fencing token: how often a task was leased. An append under a lower one is refused.
+    /// The fencing token: how often a task was leased. An append under a lower epoch is refused.
     Epoch,
     u64
 );
 counter!(
-    /// One model decision and all it causes until the next. 0 is what precedes the first.
+    /// One model decision and everything it causes until the next one. 0 is everything before the first
+    /// decision.
     Turn,
     u32
 );
 
-/// An instant in microseconds since 1970-01-01 UTC. RFC 3339 with six decimals in JSON.
+/// A time in microseconds since 1970-01-01 UTC. RFC 3339 with six decimals in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// This instant, `ms` milliseconds later.
+    /// Returns the time `ms` milliseconds later.
     #[must_use]
     pub const fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add_unsigned(ms.saturating_mul(1000)))
     }
 
-    /// This instant, `ms` milliseconds earlier.
+    /// Returns the time `ms` milliseconds earlier.
     #[must_use]
     pub const fn minus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_sub_unsigned(ms.saturating_mul(1000)))
     }
 
-    /// Milliseconds from `earlier` to here; 0 where `earlier` is later.
+    /// Returns the milliseconds since `earlier`; 0 if `earlier` is later.
     #[must_use]
     pub const fn ms_since(self, earlier: Self) -> u64 {
         let us = self.0.saturating_sub(earlier.0);
@@ -317,7 +319,7 @@ impl JsonSchema for Timestamp {
     }
 }
 
-/// Longest queue name, in bytes: it stands in every index entry of a task.
+/// Maximum length of a queue name, in bytes. It is part of every index entry of a task.
 pub const QUEUE_NAME_BYTES_MAX: usize = 64;
 
 /// A queue's name: letters, digits, `.`, `_`, `-`; at most [`QUEUE_NAME_BYTES_MAX`] bytes.
@@ -326,22 +328,23 @@ pub const QUEUE_NAME_BYTES_MAX: usize = 64;
 #[schemars(extend("pattern" = "^[A-Za-z0-9._-]{1,64}$"))]
 pub struct QueueName(String);
 
-/// What the name of a queue begins with that `docket run` makes for its one task.
+/// Prefix of the queue that `docket run` creates for its single task.
 const SINGLE_TASK_PREFIX: &str = "run-";
 
 impl QueueName {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The queue of one task alone. While a worker serves it by name, workers of all queues leave it alone.
+    /// Returns the name of the queue for a single task. While a worker serves it by name, workers of all
+    /// queues ignore it.
     pub fn for_single_task(task: TaskId) -> Self {
         Self(format!("{SINGLE_TASK_PREFIX}{}", task.short()))
     }
 
-    /// Whether the name is one that [`Self::of_one`] gives. There are as many of those as tasks: whoever tells of
-    /// queues by name tells of these together.
+    /// Whether the name was created by [`Self::for_single_task`]. There can be as many of these as tasks, so
+    /// reports group them instead of listing each.
     pub fn is_single_task(&self) -> bool {
         let digits = self.0.strip_prefix(SINGLE_TASK_PREFIX);
         digits.is_some_and(|digits| digits.len() == 8 && digits.bytes().all(|b| b.is_ascii_hexdigit()))
@@ -373,43 +376,43 @@ impl FromStr for QueueName {
 
 deserialize_from_text!(QueueName);
 
-/// Which sequence of events: every event belongs to exactly one. Text form `run/0190…`.
+/// Identifies a stream: every event belongs to exactly one. Text form `run/0190…`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StreamId {
-    /// What happened to a task in the queue.
+    /// The events of a task in the queue.
     Task(TaskId),
-    /// What a run decided and did.
+    /// The decisions and actions of a run.
     Run(RunId),
-    /// Pauses and limits of a queue.
+    /// The settings of a queue.
     Queue(QueueName),
     /// Tokens, schedules, policy, memory, audit, anchors: one stream per topic.
     System(SystemTopic),
 }
 
-/// The topics of the system streams.
+/// Topics of the system streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SystemTopic {
-    /// API tokens made and revoked.
+    /// API tokens created and revoked.
     Tokens,
-    /// Administrative acts.
+    /// Administrative actions.
     Audit,
-    /// Stream heads written now and then, so that a cut tail shows.
+    /// Stream heads written periodically, so that a truncated tail is detected.
     Anchors,
     /// Cron schedules.
     Schedules,
-    /// Policy as it changes.
+    /// Changes of policy.
     Policy,
     /// Memory that outlives runs.
     Memory,
-    /// Runs that came from other installations.
+    /// Runs imported from other installations.
     Imports,
-    /// What left the log for the archive, and what came back.
+    /// Streams archived and restored.
     Archive,
-    /// How fast model providers may be asked.
+    /// Rate limits of model providers.
     Limits,
-    /// What the runs of batches may use together.
+    /// Budgets of batches.
     Budgets,
-    /// What people and programs elsewhere are told of.
+    /// Notifications to people and programs.
     Notifications,
 }
 
@@ -429,7 +432,7 @@ impl SystemTopic {
         Self::Notifications,
     ];
 
-    /// The topic's name in a stream id.
+    /// Returns the topic's name in a stream id.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tokens => "tokens",
@@ -514,7 +517,7 @@ mod tests {
         ] {
             assert_eq!(stream.to_string().parse(), Ok(stream));
         }
-        let hash = BlobHash::of(b"docket");
+        let hash = BlobHash::hash_bytes(b"docket");
         assert_eq!(hash.to_string().parse(), Ok(hash));
         let at = Timestamp(1_700_000_000_123_456);
         assert_eq!(at.to_string(), "2023-11-14T22:13:20.123456Z");
@@ -523,7 +526,7 @@ mod tests {
 
     #[test]
     fn hash_parses_only_from_64_hex_digits() {
-        let hash = BlobHash::of(b"a");
+        let hash = BlobHash::hash_bytes(b"a");
         let text = hash.to_string();
         assert_eq!(text.parse::<BlobHash>().expect("its own"), hash);
         assert_eq!(text.to_uppercase().parse::<BlobHash>().expect("capitals"), hash);

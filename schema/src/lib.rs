@@ -1,8 +1,7 @@
-//! What docket writes down.
+//! Data model of docket: ids, messages, tasks, events, snapshots, HTTP bodies, and the pure folds over them.
 //!
-//! Ids, messages, tasks, events, snapshots, HTTP bodies, and the pure folds over them. Coordinator
-//! and worker both know this crate and do not know each other; it knows neither, and holds no IO,
-//! no clock and no randomness.
+//! Coordinator and worker both depend on this crate and not on each other. It depends on neither and contains
+//! no IO, clock or randomness.
 #![warn(missing_docs)]
 
 pub mod api;

@@ -1,5 +1,5 @@
-//! The conversation, free of any provider's shape. `docket-worker` renders it to Anthropic's and
-//! OpenAI's bodies; nothing else knows those.
+//! Provider-independent conversation types. `docket-worker` renders them as request bodies for Anthropic and
+//! OpenAI; no other code knows those formats.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
@@ -9,15 +9,14 @@ use serde_json::Value;
 
 use crate::{content::Content, ids::ParseIdError};
 
-/// Which model, as a person writes it: `anthropic:NAME`, `openai:NAME`,
-/// `openai-responses:NAME`, `scripted:NAME`.
+/// A model as a person writes it: `anthropic:NAME`, `openai:NAME`, `openai-responses:NAME`, `scripted:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct ModelRef {
-    /// The protocol that is spoken: `anthropic`, `openai`, `openai-responses`, `scripted`.
+    /// The protocol: `anthropic`, `openai`, `openai-responses`, `scripted`.
     pub provider: String,
     /// The provider's name for the model.
     pub name: String,
-    /// Where the protocol is spoken instead of at the provider's own address, without a trailing slash.
+    /// Base URL to use instead of the provider's own, without a trailing slash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
 }
@@ -29,7 +28,7 @@ impl fmt::Display for ModelRef {
 }
 
 impl ModelRef {
-    /// The providers that docket speaks to.
+    /// The providers that docket supports.
     pub const PROVIDERS: [&str; 4] = ["anthropic", "openai", "openai-responses", "scripted"];
 }
 
@@ -48,19 +47,19 @@ impl FromStr for ModelRef {
     }
 }
 
-/// docket's own name of a call, derived from turn and place (`t3-0`): the same log names the same
-/// call on every machine, and providers that repeat their ids cannot confuse it.
+/// docket's own name of a call, derived from turn and index (`t3-0`). The same log gives a call the same name
+/// on every machine, and providers that reuse ids cannot cause confusion.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct CallId(pub String);
 
 impl CallId {
-    /// Name of the `index`th tool call of `turn`.
+    /// Returns the name of the `index`th tool call of `turn`.
     pub fn for_tool(turn: crate::ids::Turn, index: usize) -> Self {
         Self(format!("t{turn}-{index}"))
     }
 
-    /// Name of the `index`th call that the runtime itself makes in a run, from 0.
+    /// Returns the name of the `index`th call that the runtime itself makes in a run, starting at 0.
     pub fn for_runtime(index: u32) -> Self {
         Self(format!("r{index}"))
     }
@@ -70,22 +69,22 @@ impl CallId {
         self.0.starts_with('r')
     }
 
-    /// Name of the `attempt`th model call of `turn`.
+    /// Returns the name of the `attempt`th model call of `turn`.
     pub fn for_model(turn: crate::ids::Turn, attempt: u32) -> Self {
         Self(format!("m{turn}-{attempt}"))
     }
 
-    /// Name of the `nth` call of a run that asks for a summary, from 1.
+    /// Returns the name of a run's `nth` call for a summary, starting at 1.
     pub fn for_summary(nth: u32) -> Self {
         Self(format!("c{nth}"))
     }
 
-    /// Whether this is the name of a call that asks for a summary: no decision of the agent.
+    /// Whether this is the name of a call for a summary, which is not a decision of the agent.
     pub fn is_summary(&self) -> bool {
         self.0.starts_with('c')
     }
 
-    /// Name of the `index`th gate of `turn`.
+    /// Returns the name of the `index`th final check of `turn`.
     pub fn for_gate(turn: crate::ids::Turn, index: usize) -> Self {
         Self(format!("g{turn}-{index}"))
     }
@@ -97,11 +96,11 @@ impl fmt::Display for CallId {
     }
 }
 
-/// Who speaks.
+/// Author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageRole {
-    /// The task, tool results, and what people tell the run.
+    /// The task, tool results, and messages from people.
     User,
     /// The model.
     Assistant,
@@ -110,13 +109,13 @@ pub enum MessageRole {
 /// One message of the conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Message {
-    /// Who speaks.
+    /// The author.
     pub role: MessageRole,
-    /// What is said, in order.
+    /// The contents, in order.
     pub parts: Vec<MessagePart>,
 }
 
-/// A piece of a message.
+/// A part of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum MessagePart {
@@ -125,28 +124,28 @@ pub enum MessagePart {
         /// The text.
         text: Content,
     },
-    /// The provider's reasoning, to be sent back as it came where the provider demands it.
+    /// The provider's reasoning, returned unchanged if the provider requires it.
     Thinking {
-        /// Which provider's shape `data` has; the whole model where a run has several.
+        /// The provider whose format `data` has; the complete model if a run uses several.
         provider: String,
         /// The provider's own object, unchanged.
         data: Value,
     },
-    /// The model wants a tool run.
+    /// A tool call requested by the model.
     ToolUse(ToolUse),
-    /// What the tool answered.
+    /// A tool's result.
     ToolResult {
-        /// The call this answers.
+        /// The call it belongs to.
         call: CallId,
-        /// The answer as the model reads it.
+        /// The result as the model reads it.
         content: Content,
-        /// The tool failed, or refused.
+        /// Whether the tool failed or refused.
         is_error: bool,
     },
 }
 
-/// By hand, for what serde derives copies each piece into a tree first: here that is done only where `type` does
-/// not come first, as it does in whatever docket wrote.
+/// Implemented by hand because serde's derived code first copies each part into a tree. Here that is only
+/// done if `type` is not the first field; in everything docket writes it is.
 impl<'de> Deserialize<'de> for MessagePart {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct Form;
@@ -177,7 +176,7 @@ impl<'de> Deserialize<'de> for MessagePart {
     }
 }
 
-/// The `type` of a [`Part`].
+/// The `type` of a [`MessagePart`].
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum PartKind {
@@ -188,7 +187,7 @@ enum PartKind {
 }
 
 impl PartKind {
-    /// The piece of this type from the fields beside it.
+    /// Parses the part of this type from the remaining fields.
     fn parse_fields<'de, D: Deserializer<'de>>(self, fields: D) -> Result<MessagePart, D::Error> {
         #[derive(Deserialize)]
         struct Text {
@@ -228,50 +227,50 @@ impl PartKind {
 pub struct ToolUse {
     /// docket's name of the call.
     pub call: CallId,
-    /// The tool's name as the model wrote it; it may not exist.
+    /// The tool's name as the model wrote it; the tool may not exist.
     pub name: String,
-    /// The arguments; `null` when they were no JSON.
+    /// The arguments; `null` if they were not JSON.
     pub args: Value,
-    /// The arguments as they came when they were no JSON object: the model is told, nothing is run.
+    /// The raw arguments if they were not a JSON object. The model receives an error and nothing is run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub malformed: Option<String>,
 }
 
-/// A tool as the model is told of it.
+/// A tool as described to the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolSpec {
-    /// The name it is called by.
+    /// The tool's name.
     pub name: String,
     /// What it does, for the model.
     pub description: String,
-    /// JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub input_schema: Value,
 }
 
-/// Why a model stopped. A stream that ends without one is an error, never success.
+/// Why a model stopped. A stream that ends without a reason is an error, never a success.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It had said what it wanted.
+    /// It finished its message.
     EndTurn,
     /// It waits for tools.
     ToolUse,
-    /// The output limit cut it.
+    /// It reached the output limit.
     MaxTokens,
-    /// A stop sequence was met.
+    /// It produced a stop sequence.
     StopSequence,
-    /// It refuses.
+    /// It refused.
     Refusal,
-    /// Something this version does not know, as the provider wrote it.
+    /// A reason unknown to this version, as the provider wrote it.
     Other(String),
 }
 
 /// Tokens of one model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TokenUsage {
-    /// Tokens of the request that no cache held.
+    /// Request tokens that were not cached.
     pub input_tokens: u64,
-    /// Tokens of the answer.
+    /// Tokens of the reply.
     pub output_tokens: u64,
     /// Tokens read from the provider's cache.
     #[serde(default)]
@@ -279,13 +278,15 @@ pub struct TokenUsage {
     /// Tokens written to the provider's cache.
     #[serde(default)]
     pub cache_write_tokens: u64,
-    /// The provider told none of it: made of the bytes that went and came, three a token. Of a sum: a part is.
+    /// Whether the numbers are estimates, at three bytes per token, because the provider reported none. For a
+    /// sum: whether any part is estimated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
 }
 
 impl TokenUsage {
-    /// What a call took of which its provider tells nothing: rather more than less, for budgets are made of it.
+    /// Estimates the usage of a call whose provider reports none. Errs on the high side, because budgets are
+    /// based on it.
     pub const fn estimate(request_bytes: u64, answer_bytes: u64) -> Self {
         Self {
             input_tokens: request_bytes.div_ceil(3),
@@ -296,19 +297,19 @@ impl TokenUsage {
         }
     }
 
-    /// Tokens of the request, wherever they were read from.
+    /// Returns all tokens of the request, cached or not.
     pub const fn request_tokens(self) -> u64 {
         self.input_tokens.saturating_add(self.cache_read_tokens).saturating_add(self.cache_write_tokens)
     }
 
-    /// Of a hundred tokens of the request, how many the provider's cache held; `None` where none was asked.
+    /// Returns the percentage of request tokens served from the provider's cache; `None` if there were none.
     pub fn cache_hit_percent(self) -> Option<u64> {
         let read = u128::from(self.cache_read_tokens) * 100;
         let percent = read.checked_div(u128::from(self.request_tokens()))?;
         u64::try_from(percent).ok()
     }
 
-    /// Sums, saturating.
+    /// Returns the sum, saturating.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -321,12 +322,12 @@ impl TokenUsage {
     }
 }
 
-/// Prices in nano-dollars a token (3 dollars a million tokens = 3000), so that sums are exact.
+/// Prices in nano-dollars per token (3 dollars per million tokens = 3000), so that sums are exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TokenPrices {
     /// Per token of the request.
     pub input_nusd: u64,
-    /// Per token of the answer.
+    /// Per token of the reply.
     pub output_nusd: u64,
     /// Per token read from the cache.
     pub cache_read_nusd: u64,
@@ -335,7 +336,7 @@ pub struct TokenPrices {
 }
 
 impl TokenPrices {
-    /// What `usage` costs, in nano-dollars; saturating.
+    /// Returns the cost of `usage` in nano-dollars, saturating.
     pub const fn cost_nusd(&self, usage: TokenUsage) -> u64 {
         usage
             .input_tokens

@@ -1,14 +1,14 @@
-//! The databases' schemas, step by step. A released step is never edited: the store compares the
-//! hash of what it applied with what stands here, and refuses a database that does not fit.
+//! Database schema migrations. A released step is never edited: the store compares the hashes of the applied
+//! steps with these and refuses a database that does not match.
 
-/// One step.
+/// A migration step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migration {
-    /// Its number, from 1 without a gap.
+    /// Its number, starting at 1 without gaps.
     pub version: u32,
-    /// What it does, as in its file's name.
+    /// What it does; part of its file name.
     pub name: &'static str,
-    /// The statements.
+    /// The SQL statements.
     pub sql: &'static str,
 }
 
@@ -22,7 +22,7 @@ macro_rules! migrations {
     };
 }
 
-/// For SQLite.
+/// Migrations of SQLite.
 pub const SQLITE: &[Migration] = migrations!("sqlite":
     1 "0001" "log",
     2 "0002" "queue",
@@ -42,7 +42,7 @@ pub const SQLITE: &[Migration] = migrations!("sqlite":
     16 "0016" "unverified",
 );
 
-/// For PostgreSQL.
+/// Migrations of PostgreSQL.
 pub const POSTGRES: &[Migration] = migrations!("postgres":
     1 "0001" "log",
     2 "0002" "queue",

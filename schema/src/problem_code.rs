@@ -1,53 +1,54 @@
-//! The stable codes of the API's errors. Not in `wire/`, because the log holds them as well: of calls that were refused.
+//! Stable codes of API errors. Defined outside of `api/` because the log contains them as well, for refused
+//! calls.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The stable codes of errors.
+/// Stable, machine-readable error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemCode {
-    /// The body or query does not have its shape, or breaks a rule.
+    /// The body or query is malformed or breaks a rule.
     InvalidRequest,
-    /// No token, or not one of ours.
+    /// The token is missing or not valid.
     Unauthorized,
-    /// The token is not good for this.
+    /// The token's role does not permit this.
     Forbidden,
-    /// No such task, run, blob or route.
+    /// The task, run, blob or route does not exist.
     NotFound,
-    /// A prefix that fits several ids.
+    /// A prefix matches several ids.
     Ambiguous,
-    /// The id that the client chose is already used for something else.
+    /// The id chosen by the client is already in use.
     IdTaken,
     /// The task's state does not allow it.
     WrongState,
-    /// The stream's head is elsewhere; what is missing is in `missing`.
+    /// The stream has another head; the missing events are in `missing`.
     WrongSeq,
-    /// A higher epoch is in force: another worker has the task.
+    /// A higher epoch is in effect: another worker has the task.
     Fenced,
-    /// The lease expired, and nobody has the task yet: it must be leased again.
+    /// The lease expired and the task is not leased by another worker: it must be leased again.
     LeaseExpired,
-    /// The run or task is over.
+    /// The run or task has ended.
     Ended,
-    /// An event names a blob that is not stored.
+    /// An event refers to a blob that is not stored.
     BlobMissing,
-    /// A blob's bytes do not have its hash or size.
+    /// A blob's bytes do not match its hash or size.
     BlobMismatch,
-    /// The route exists, under another method.
+    /// The route exists with another method.
     MethodNotAllowed,
-    /// The body is of another content type than the route takes.
+    /// The body has a content type that the route does not accept.
     UnsupportedMedia,
-    /// A body, or a count in it, is over its limit.
+    /// A body, or a count in it, exceeds its limit.
     TooLarge,
     /// Too many requests in too short a time.
     TooMany,
-    /// The store cannot take it now; nothing was written.
+    /// The store is temporarily unavailable; nothing was written.
     Unavailable,
     /// The store is full; nothing was written.
     StorageFull,
-    /// What is stored is not what docket wrote.
+    /// Stored data is not what docket wrote.
     Corrupt,
-    /// A fault of docket.
+    /// An internal error of docket.
     Internal,
 }
 
@@ -77,30 +78,30 @@ impl ProblemCode {
         Self::Internal,
     ];
 
-    /// The code as it stands in JSON, its HTTP status, and its title.
+    /// Returns the code as in JSON, its HTTP status and its title.
     pub const fn code_status_title(self) -> (&'static str, u16, &'static str) {
         match self {
             Self::InvalidRequest => ("invalid_request", 400, "The request is not valid"),
-            Self::Unauthorized => ("unauthorized", 401, "A valid token is needed"),
-            Self::Forbidden => ("forbidden", 403, "The token is not good for this"),
-            Self::NotFound => ("not_found", 404, "There is no such thing"),
-            Self::Ambiguous => ("ambiguous", 409, "The prefix fits several ids"),
-            Self::IdTaken => ("id_taken", 409, "The id is used for something else"),
+            Self::Unauthorized => ("unauthorized", 401, "A valid token is required"),
+            Self::Forbidden => ("forbidden", 403, "The token's role does not permit this"),
+            Self::NotFound => ("not_found", 404, "Not found"),
+            Self::Ambiguous => ("ambiguous", 409, "The prefix matches several ids"),
+            Self::IdTaken => ("id_taken", 409, "The id is already in use"),
             Self::WrongState => ("wrong_state", 409, "The task's state does not allow this"),
-            Self::WrongSeq => ("wrong_seq", 409, "The stream has gone on"),
+            Self::WrongSeq => ("wrong_seq", 409, "The stream has newer events"),
             Self::Fenced => ("fenced", 409, "Another worker has the task"),
             Self::LeaseExpired => ("lease_expired", 409, "The lease has expired"),
             Self::Ended => ("ended", 409, "It is over"),
-            Self::BlobMissing => ("blob_missing", 409, "A named blob is not stored"),
-            Self::BlobMismatch => ("blob_mismatch", 400, "A blob's bytes are not what its name says"),
-            Self::MethodNotAllowed => ("method_not_allowed", 405, "The route has no such method"),
-            Self::UnsupportedMedia => ("unsupported_media", 415, "The body is of another content type"),
+            Self::BlobMissing => ("blob_missing", 409, "A referenced blob is not stored"),
+            Self::BlobMismatch => ("blob_mismatch", 400, "A blob's bytes do not match its hash or size"),
+            Self::MethodNotAllowed => ("method_not_allowed", 405, "The route does not support this method"),
+            Self::UnsupportedMedia => ("unsupported_media", 415, "The content type is not supported"),
             Self::TooLarge => ("too_large", 413, "The request is too large"),
             Self::TooMany => ("too_many", 429, "Too many requests"),
-            Self::Unavailable => ("unavailable", 503, "The store cannot be reached"),
+            Self::Unavailable => ("unavailable", 503, "The store is unavailable"),
             Self::StorageFull => ("storage_full", 507, "The store is full"),
-            Self::Corrupt => ("corrupt", 500, "The log does not hold"),
-            Self::Internal => ("internal", 500, "A fault of docket"),
+            Self::Corrupt => ("corrupt", 500, "The stored data is corrupt"),
+            Self::Internal => ("internal", 500, "Internal error"),
         }
     }
 }

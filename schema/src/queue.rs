@@ -1,4 +1,4 @@
-//! A queue's own settings: its stream `queue/NAME` and what that folds to.
+//! Settings of a queue: the events of its stream `queue/NAME` and their fold.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,23 +12,24 @@ typed_events! {
     }
 }
 
-/// Somebody set what holds for a queue: all of it, so that the last event is the fold. Stands in `queue/NAME`.
+/// A queue's settings were changed. Contains all of them, so the last event is the fold. Recorded in
+/// `queue/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueSet {
-    /// Who.
+    /// Who changed them.
     pub by: String,
-    /// From here on.
+    /// The new settings.
     pub settings: QueueSettings,
 }
 
-/// What holds for a queue. A queue that nobody set anything for has the default.
+/// Settings of a queue; the defaults apply if none were set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueSettings {
-    /// None of its tasks is leased. Those that run go on.
+    /// None of its tasks is leased. Running tasks continue.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
-    /// At most so many of its tasks run at a time; none = as many as there are workers for.
+    /// Maximum number of tasks that run at a time; none means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_max: Option<u32>,
 }

@@ -1,10 +1,11 @@
-//! Secrets struck out of text before it becomes part of an event or a prompt (D9).
+//! Redaction of secrets before text becomes part of an event or a prompt (D9).
 //!
-//! Two kinds are known: the values that somebody configured, and what has the shape of a secret: keys whose
-//! providers gave them a prefix, private keys, passwords in addresses, and assignments whose name says so and
-//! whose value looks random. What is struck out leaves `[REDACTED: kind]`, which an edit never writes into a file.
+//! Two kinds are detected: configured values, and text with the format of a secret: keys with a known
+//! provider prefix, private keys, passwords in addresses, and assignments to a name such as `token` of a
+//! value that looks random. A secret is replaced with `[REDACTED: kind]`, which an edit never writes into a
+//! file.
 //!
-//! Snapshots are exact, and are no text of this kind. Pure.
+//! Snapshots are exact and not redacted. Pure.
 
 use std::{
     borrow::Cow,
@@ -19,23 +20,25 @@ use regex::bytes::{Captures, Regex, RegexBuilder};
 mod provider_keys;
 pub use provider_keys::{KEY_BYTES_MIN, PROVIDER_KEY_BYTES_MIN, REDACTED_KEY, is_secret_key};
 
-/// Configured values shorter than this are not struck out: they would be found in half of all words.
+/// Configured values shorter than this are not redacted, because they would match parts of ordinary words.
 pub const SECRET_BYTES_MIN: usize = 6;
 
-/// What begins each mark.
+/// Start of each redaction mark.
 const MARK: &str = "[REDACTED: ";
 
-/// Bits of a character, times its count, below which a value is thought to be a word.
+/// Minimum entropy in bits per character; a value below it is considered a word.
 const ENTROPY_MIN: f64 = 3.0;
 
-/// A shape: its name, and what it looks like. Where the expression has a group, that alone is struck out.
+/// A format of secrets: its name and its expression. If the expression has a group, only the group is
+/// redacted.
 struct SecretPattern {
     kind: &'static str,
-    /// One of these stands in every secret of the shape: only where it does is the expression tried, and made.
+    /// Every secret of this format contains one of these. The expression is only compiled and run if one
+    /// occurs.
     needles: &'static [&'static str],
-    /// Over bytes: what it names is ASCII, and the classes of Unicode would cost megabytes.
+    /// Matches bytes: secrets are ASCII, and Unicode classes would cost megabytes.
     pattern: &'static str,
-    /// What is struck out must look random.
+    /// The matched text must also look random.
     must_look_random: bool,
 }
 
@@ -47,13 +50,13 @@ const fn secret_pattern(
     SecretPattern { kind, needles, pattern, must_look_random: false }
 }
 
-/// The prefixes are those that the providers document; lengths are lower bounds, for they have grown before.
+/// Prefixes as documented by the providers. Lengths are lower bounds, because they have grown before.
 const SECRET_PATTERNS: [SecretPattern; 25] = [
     secret_pattern(
         "private key",
         &["PRIVATE KEY"],
-        // Behind the mark whole lines of base64 only, whatever numbers a tool puts before them: a text that
-        // merely names the mark stays, and so does all that follows.
+        // After the marker only complete base64 lines match, with any line numbers that a tool adds. A text
+        // that merely mentions the marker is kept, and so is everything after it.
         r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?:\\[nr]|\s)+(?:\d+\|[ \t]?)?(?:(?:Proc-Type|DEK-Info|Version|Comment): [^\n]*|[A-Za-z0-9+/=]{20,}|=[A-Za-z0-9+/]{4}))+(?:(?:(?:\\[nr]|\s)+(?:\d+\|[ \t]?)?[A-Za-z0-9+/=]{2,})?(?:\\[nr]|\s)+(?:\d+\|[ \t]?)?-----END (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----)?",
     ),
     secret_pattern("Anthropic key", &["sk-ant-"], r"\bsk-ant-[A-Za-z0-9_-]{20,}"),
@@ -104,13 +107,13 @@ const SECRET_PATTERNS: [SecretPattern; 25] = [
     SecretPattern {
         kind: "value",
         needles: &["secret", "token", "passw", "api_key", "apikey", "api-key", "private_key", "access_key"],
-        // The name ends so: `TOKEN_LIMIT` is none.
+        // The name must end this way: `TOKEN_LIMIT` is not a secret.
         pattern: r"(?i)(?:secret|token|password|passwd|api[_-]?key|private_key|access_key)['\x22]?[ \t]*[=:][ \t]*['\x22]?([a-z0-9+/_.~!@$%^&*=-]{12,})",
         must_look_random: true,
     },
 ];
 
-/// All needles, and which shape each is of.
+/// All needles, and the format of each.
 static NEEDLES: LazyLock<(AhoCorasick, Vec<usize>)> = LazyLock::new(|| {
     let all = || {
         SECRET_PATTERNS
@@ -128,14 +131,14 @@ static COMPILED_PATTERNS: [OnceLock<Regex>; SECRET_PATTERNS.len()] =
     [const { OnceLock::new() }; SECRET_PATTERNS.len()];
 
 fn compiled_pattern(nth: usize) -> &'static Regex {
-    // Constants, each tried by a test.
+    // The expressions are constants, each covered by a test.
     let build = || {
         RegexBuilder::new(SECRET_PATTERNS[nth].pattern).unicode(false).build().expect("a constant pattern")
     };
     COMPILED_PATTERNS[nth].get_or_init(build)
 }
 
-/// Which shapes may be in `text`, in their order.
+/// Returns which formats may occur in `text`, in their order.
 fn candidate_patterns(text: &[u8]) -> [bool; SECRET_PATTERNS.len()] {
     let (needles, shapes) = &*NEEDLES;
     let mut found = [false; SECRET_PATTERNS.len()];
@@ -145,10 +148,10 @@ fn candidate_patterns(text: &[u8]) -> [bool; SECRET_PATTERNS.len()] {
     found
 }
 
-/// Strikes secrets out.
+/// Redacts secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Redactor {
-    /// Longest first: one may hold another.
+    /// Longest first, because one value may contain another.
     values: Arc<[String]>,
 }
 
@@ -159,10 +162,11 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Knows these values beside the shapes. Values shorter than [`VALUE_BYTES_MIN`] are left out.
+    /// Creates a redactor for these values in addition to the known formats. Values shorter than
+    /// [`SECRET_BYTES_MIN`] are ignored.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let long = |value: &String| value.len() >= SECRET_BYTES_MIN;
-        // Between lines a tool puts numbers, and JSON writes some characters otherwise.
+        // Tools put numbers between lines, and JSON escapes some characters.
         let values = values.into_iter().flat_map(|value| {
             let lines: Vec<String> = value.lines().map(str::to_owned).collect();
             let json = serde_json::Value::from(value.as_str()).to_string();
@@ -176,7 +180,7 @@ impl Redactor {
         Self { values: values.into() }
     }
 
-    /// `text` without its secrets; what holds none is not copied.
+    /// Returns `text` with its secrets redacted; text without secrets is not copied.
     pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match self.redact_all(text.as_bytes()) {
             None => Cow::Borrowed(text),
@@ -184,8 +188,8 @@ impl Redactor {
         }
     }
 
-    /// `text` without the configured values alone: what a model writes may have the shape of a secret, for its calls
-    /// are carried out as asked, and never one that it was not to know.
+    /// Returns `text` with only the configured values redacted. A model's output may have the format of a
+    /// secret, because its calls are executed as written, but must never contain a configured value.
     pub fn redact_values<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut out = Cow::Borrowed(text);
         for value in self.values.iter() {
@@ -196,7 +200,7 @@ impl Redactor {
         out
     }
 
-    /// The same of all texts of a JSON value, names of fields included. Answers whether there was anything to strike.
+    /// Redacts all texts of a JSON value, including field names. Returns whether anything was redacted.
     pub fn redact_json_values(&self, json: &mut serde_json::Value) -> bool {
         use serde_json::Value;
         match json {
@@ -225,7 +229,7 @@ impl Redactor {
         }
     }
 
-    /// The same of bytes that are mostly text.
+    /// Redacts bytes that are mostly text.
     pub fn redact_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
         self.redact_all(&bytes).unwrap_or(bytes)
     }
@@ -253,7 +257,7 @@ impl Redactor {
     }
 }
 
-/// `text` with each `value` struck out; `None` where it holds none.
+/// Returns `text` with each `value` redacted; `None` if it contains none.
 fn replace_value(text: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     let finder = memmem::Finder::new(value);
     let mut places = finder.find_iter(text).peekable();
@@ -268,12 +272,12 @@ fn replace_value(text: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Whether `text` holds a mark: it was written back by somebody who saw no more.
+/// Whether `text` contains a redaction mark, which means that its author only saw the redacted text.
 pub fn has_redaction(text: &str) -> bool {
     text.contains(MARK)
 }
 
-/// Where the first mark of `text` stands, within one line.
+/// Returns the range of the first redaction mark in `text`, within one line.
 pub fn first_redaction(text: &str) -> Option<Range<usize>> {
     let mut from = 0;
     while let Some(start) = text[from..].find(MARK).map(|at| from + at) {
@@ -302,7 +306,8 @@ fn redact_match(shape: &SecretPattern, found: &Captures<'_>) -> Vec<u8> {
     [&whole.as_bytes()[..from], redaction_mark(shape.kind).as_bytes(), &whole.as_bytes()[to..]].concat()
 }
 
-/// Whether a value is no word, no sample and no expression: letters and digits, mixed within a word.
+/// Whether a value looks random instead of like a word, an example or an expression: letters and digits mixed
+/// within a word.
 fn looks_random(value: &str) -> bool {
     const SAMPLES: [&str; 10] = [
         "example",
@@ -318,12 +323,12 @@ fn looks_random(value: &str) -> bool {
     ];
     let lower = value.to_ascii_lowercase();
     let expression = value.starts_with('$') || value.contains("..") || value.contains("()");
-    // `DEFAULT_LIMIT_4096`, `settings.limits_v2`, `/oauth2/v1/authorize`: words, with a number behind some.
+    // `DEFAULT_LIMIT_4096`, `settings.limits_v2`, `/oauth2/v1/authorize`: words, some followed by a number.
     let words = value.split(['.', '_', '/', '-', ':']).all(is_word);
     !expression && !words && !SAMPLES.iter().any(|word| lower.contains(word)) && entropy(value) >= ENTROPY_MIN
 }
 
-/// Letters of one case (the first aside), then digits; or digits alone. Long camel case without a digit, too.
+/// Letters of one case (except the first), then digits; or digits only. Also long camel case without a digit.
 fn is_word(part: &str) -> bool {
     let letters = part.trim_end_matches(|c: char| c.is_ascii_digit());
     let digits = part.len() - letters.len();
@@ -334,7 +339,7 @@ fn is_word(part: &str) -> bool {
     of_letters && ((one_case && digits <= 6) || (digits == 0 && tail.chars().any(|c| c.is_ascii_lowercase())))
 }
 
-/// Shannon's, in bits for each character.
+/// Returns the Shannon entropy in bits per character.
 fn entropy(value: &str) -> f64 {
     let mut counts = [0_u32; 256];
     value.bytes().for_each(|byte| counts[usize::from(byte)] += 1);
@@ -363,7 +368,7 @@ mod tests {
         assert_eq!(first_redaction("[REDACTED: ]"), None);
     }
 
-    /// Put together here, so that no scanner takes this file for a leak.
+    /// Assembled here so that no scanner takes this file for a leak.
     fn samples() -> Vec<(&'static str, String)> {
         let long = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8aB3dE5gH7jK9mN1pQ2sT4vW6yZ8aB3dE5gH7jK9mN";
         let hex = "0123456789abcdef".repeat(4);
@@ -404,10 +409,10 @@ mod tests {
                 assert_eq!(redact(&text), format!("{before}[REDACTED: {kind}]{after}"), "{text}");
             }
         }
-        // Output that ends in the middle of one.
+        // Output truncated in the middle of a key.
         let cut = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nand so on";
         assert_eq!(redact(cut), "[REDACTED: private key]\nand so on");
-        // As a tool shows it, with numbers, and as JSON holds it.
+        // With a tool's line numbers, and JSON-escaped.
         let line = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8aB3dE5gH7jK9mN1pQ2sT4vW6yZ8aB3dE5gH7jK";
         for (sep, end) in [("\n   12| ", "\n   13| b"), ("\\n", "\\n\""), ("\r\n", "\r\nb")] {
             let text = format!(
@@ -526,7 +531,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands around it, a secret is gone, and to redact again changes nothing.
+        /// A secret is redacted in any context, and redaction is idempotent.
         #[test]
         fn no_part_of_a_secret_remains(before in "[ -~\n]{0,80}", after in "[ \n\"',;)][ -~\n]{0,40}", nth in 0_usize..18) {
             let secret = &samples()[nth].1;

@@ -1,8 +1,8 @@
-//! JSON Schemas of everything that is written down or sent: each event by kind and version, the
-//! task specification, and the HTTP bodies. Generated from the types, checked in under
-//! `schema/schemas/`, so that a change of a type shows as a difference in review.
+//! JSON Schemas of everything that is recorded or sent: each event by kind and version, the task
+//! specification, and the HTTP bodies. Generated from the types and checked in under `schema/schemas/`, so
+//! that a change of a type is visible in review.
 //!
-//! Invariant: names are file names, and one name stands for one type.
+//! Invariant: names are file names, and each name belongs to one type.
 
 use std::collections::BTreeMap;
 
@@ -145,7 +145,7 @@ fn add_schema<T: JsonSchema>(all: &mut BTreeMap<String, Value>, name: &str) {
 
 type EventSchemasFn = fn(&mut SchemaGenerator) -> Vec<(&'static str, u16, schemars::Schema)>;
 
-/// Each event's schema stands alone: its definitions are those it refers to, directly or not.
+/// Builds the schema of each event with all the definitions it refers to, directly or indirectly.
 fn event_schemas(family: &str, schemas: EventSchemasFn) -> BTreeMap<String, Value> {
     let mut generator = schema_generator();
     let events = schemas(&mut generator);
@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// `UPDATE_SCHEMAS=1 cargo test -p docket-schema schemas` writes them anew.
+    /// `UPDATE_SCHEMAS=1 cargo test -p docket-schema schemas` regenerates them.
     #[test]
     fn checked_in_schemas_match_the_types() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas");
@@ -218,7 +218,7 @@ mod tests {
             let mut text = serde_json::to_string_pretty(&schema).expect("json");
             text.push('\n');
             let path = folder.join(&file);
-            // Compared as values: the order of keys depends on features of other crates.
+            // Compared as values, because the order of keys depends on features of other crates.
             let stored = fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str(&text).ok());
             if stored.as_ref() != Some(&schema) {
                 if update {

@@ -1,6 +1,6 @@
-//! What a workspace looked like: manifests, changes between them, and the hash of a whole tree.
+//! Workspace snapshots: manifests, changes between them, and the hash of a complete tree.
 //!
-//! The tree hash is a Merkle hash by folder, so that a change of one file costs its folders alone,
+//! The tree hash is a Merkle hash over folders, so that changing one file only costs its parent folders,
 //! however large the repository is.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::{
     ids::{BlobHash, TreeHash},
 };
 
-/// What kind of thing stands at a path.
+/// Kind of a path's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
@@ -21,7 +21,7 @@ pub enum EntryKind {
     File,
     /// A symbolic link; its content is the target.
     Symlink,
-    /// A folder that is empty or whose mode is not 0755: other folders follow from their files.
+    /// A folder that is empty or whose mode is not 0755. Other folders are implied by their files.
     Dir,
 }
 
@@ -34,7 +34,7 @@ impl EntryKind {
         }
     }
 
-    /// Whether git itself would write a thing of this kind with this mode.
+    /// Whether git itself would write an entry of this kind with this mode.
     const fn is_git_mode(self, mode: u32) -> bool {
         match self {
             Self::File => matches!(mode, 0o644 | 0o755),
@@ -53,8 +53,8 @@ impl EntryKind {
     }
 }
 
-/// The mode bits that a snapshot records: read, write and execute. Set-user-id, set-group-id and sticky bits are left
-/// out, because a recorded tree is written by whoever looks at it, root included.
+/// Mode bits that a snapshot records: read, write and execute. Set-user-id, set-group-id and sticky bits are
+/// excluded, because a recorded tree is written by any user who inspects it, including root.
 pub const PERMISSION_BITS: u32 = 0o777;
 
 fn permission_bits<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
@@ -67,56 +67,56 @@ fn permission_bits<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> 
     )))
 }
 
-/// One path's content.
+/// The entry of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Entry {
     /// File, link or folder.
     pub kind: EntryKind,
-    /// Permission bits within [`PERMISSION_BITS`]; 0 for links. Reading an entry with any other bit fails: a log, a
-    /// request or an archive that names one is refused before a file system sees it.
+    /// Permission bits within [`PERMISSION_BITS`]; 0 for links. Decoding an entry with any other bit fails,
+    /// so such a log, request or archive is refused before it reaches a file system.
     #[serde(deserialize_with = "permission_bits")]
     #[schemars(range(max = 511))]
     pub mode: u32,
-    /// Size in bytes; of the target for a link, 0 for a folder.
+    /// Size in bytes: of the content, of a link's target, or 0 for a folder.
     pub size: u64,
-    /// The blob of the content; of the target for a link; zero for a folder.
+    /// Hash of the content's blob, or of a link's target; zero for a folder.
     pub hash: BlobHash,
 }
 
-/// A path that changed, and what stands there now; `None` = nothing.
+/// A changed path and its new entry; `None` means deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PathChange {
-    /// Where.
+    /// The path.
     pub path: WorkspacePath,
-    /// What, now.
+    /// The new entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<Entry>,
 }
 
-/// A path that a snapshot does not hold, and why.
+/// A path omitted from a snapshot, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OmittedPath {
-    /// Where.
+    /// The path.
     pub path: WorkspacePath,
-    /// Why.
+    /// The reason.
     pub why: OmissionReason,
 }
 
-/// Why a snapshot does not hold a path.
+/// Why a path is omitted from a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OmissionReason {
-    /// The base commit's ignore rules name it.
+    /// The base commit's ignore rules match it.
     Ignored,
-    /// Larger than the cap for one file or for all of a snapshot, or its path is too long or too deep.
+    /// It exceeds the size limit of a file or of a snapshot, or its path is too long or too deep.
     TooLarge,
-    /// A device, FIFO or socket.
+    /// It is a device, FIFO or socket.
     NotAFile,
     /// It could not be read.
     Unreadable,
 }
 
-/// The state a task starts from, as blobs that suffice to make it anywhere.
+/// The tree a task starts from, as blobs from which it can be created on any machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceBase {
     /// The tree's [`Manifest`], encoded.
@@ -133,10 +133,10 @@ pub struct WorkspaceBase {
 pub struct GitBase {
     /// The commit's id in hexadecimal.
     pub commit: String,
-    /// The branch it was taken from, if it was one.
+    /// The branch it was taken from, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
-    /// The pack file, in parts that are to be joined in order.
+    /// The parts of the pack file, to be concatenated in order.
     pub pack: Vec<BlobRef>,
     /// The pack's index file.
     pub pack_index: BlobRef,
@@ -144,15 +144,16 @@ pub struct GitBase {
     pub index: BlobRef,
     /// Where the commit came from: a local folder or a remote's address. For people and for delivery.
     pub source: String,
-    /// The last commits, in lines of text, as far as their history was at hand. Not in logs that lack it.
+    /// The last commits as lines of text, as far as their history was available. Absent in older logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recent: Option<BlobRef>,
-    /// The commit's submodules in byte order of their paths, those in submodules included.
+    /// The commit's submodules, including nested ones, in byte order of their paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "sorted_submodules")]
     pub submodules: Vec<Submodule>,
 }
 
-/// Refuses submodules in another order: they are searched by path, and one that is not found would be delivered as files.
+/// Rejects submodules in another order: they are found by binary search, and one that is not found would be
+/// delivered as files.
 fn sorted_submodules<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Submodule>, D::Error> {
     let submodules = Vec::<Submodule>::deserialize(from)?;
     if submodules.is_sorted_by(|a, b| a.path < b.path) {
@@ -161,41 +162,41 @@ fn sorted_submodules<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Submodule
     Err(D::Error::custom("submodules must be in byte order of their paths, each once"))
 }
 
-/// A submodule of a base: another repository's commit, which a result of the task never changes.
+/// A submodule of a base: a commit of another repository, which a task's result never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Submodule {
     /// Its folder.
     pub path: WorkspacePath,
-    /// The commit of it that belongs there, in hexadecimal.
+    /// The checked-out commit, in hexadecimal.
     pub commit: String,
-    /// Git's index of that commit; its objects are in the base's pack. `None` where the submitting machine did not have
-    /// them: the folder is then empty.
+    /// Git's index of that commit; its objects are in the base's pack. `None` if the submitting machine did
+    /// not have them: the folder is empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<BlobRef>,
 }
 
-/// A whole tree, path by path.
+/// A complete tree, path by path.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Manifest {
     /// All entries in byte order of their paths.
     pub entries: BTreeMap<WorkspacePath, Entry>,
 }
 
-/// A manifest blob that does not decode.
+/// A manifest blob that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the manifest is damaged at byte {at}: {what}")]
 pub struct ManifestError {
-    /// Offset of the entry that does not decode.
+    /// Offset of the invalid entry.
     pub at: usize,
-    /// What is wrong with it.
+    /// What is wrong.
     pub what: &'static str,
 }
 
 const MANIFEST_MAGIC: &[u8] = b"docket-manifest-1\n";
 
 impl Manifest {
-    /// The manifest as a blob: the magic line, then per entry tag, mode (u32), size (u64), hash,
-    /// path length (u32), path; integers little-endian; entries in path order.
+    /// Encodes the manifest as a blob: the magic line, then per entry tag, mode (u32), size (u64), hash, path
+    /// length (u32), path; integers little-endian; entries in path order.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(MANIFEST_MAGIC.len() + self.entries.len() * 96);
         out.extend_from_slice(MANIFEST_MAGIC);
@@ -211,11 +212,12 @@ impl Manifest {
         out
     }
 
-    /// Reads what [`Manifest::encode`] wrote.
+    /// Decodes the output of [`Manifest::encode`].
     ///
     /// # Errors
-    /// [`ManifestError`] at the first entry that is cut, illegal or out of order, or whose mode no commit has: a base is
-    /// a commit's tree, so its files are 0644 or 0755 and its folders 0755.
+    ///
+    /// [`ManifestError`] at the first entry that is truncated, invalid or out of order, or whose mode no
+    /// commit has: a base is a commit's tree, so its files are 0644 or 0755 and its folders 0755.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
         let fail = |at, what| ManifestError { at, what };
         let mut rest = bytes.strip_prefix(MANIFEST_MAGIC).ok_or(fail(0, "not a manifest"))?;
@@ -231,7 +233,7 @@ impl Manifest {
             let (path, tail) = tail.split_at_checked(length).ok_or(fail(at, "cut path"))?;
             let path = WorkspacePath::new(path).ok_or(fail(at, "a path that leaves the workspace"))?;
             if !kind.is_git_mode(mode) {
-                return Err(fail(at, "a mode that no commit has"));
+                return Err(fail(at, "a mode that no commit can have"));
             }
             if entries.last_key_value().is_some_and(|(last, _)| *last >= path) {
                 return Err(fail(at, "paths out of order"));
@@ -252,7 +254,7 @@ impl Manifest {
         }
     }
 
-    /// The tree hash of these entries.
+    /// Returns the tree hash of these entries.
     pub fn tree_hash(&self) -> TreeHash {
         let mut tree = MerkleTree::default();
         for (path, entry) in &self.entries {
@@ -262,14 +264,14 @@ impl Manifest {
     }
 }
 
-/// Mode of a folder that no entry names.
+/// Mode of a folder without its own entry.
 const DIR_MODE_IMPLIED: u32 = 0o755;
 
-/// A tree whose hash is kept current at the cost of the folders that changed.
+/// A tree whose hash is updated at the cost of the changed folders only.
 ///
-/// Definition of the hash: a folder's hash is BLAKE3 over, for each child in byte order of its name:
-/// the name's length (u32), the name, the kind's tag, the mode (u32), and 32 bytes: the blob hash of
-/// a file or link, the folder's hash of a folder. Integers little-endian. The root's mode is left out.
+/// Definition of the hash: a folder's hash is BLAKE3 over, for each child in byte order of its name: the
+/// name's length (u32), the name, the kind's tag, the mode (u32), and 32 bytes: the blob hash of a file or
+/// link, the folder's hash of a folder. Integers are little-endian. The root's mode is excluded.
 #[derive(Debug, Clone, Default)]
 pub struct MerkleTree {
     children: BTreeMap<Box<[u8]>, TreeNode>,
@@ -283,8 +285,8 @@ enum TreeNode {
 }
 
 impl MerkleTree {
-    /// Sets or removes what stands at `path`. A file replaces a folder of that name and all in it;
-    /// folders that hold nothing and have no entry of their own vanish.
+    /// Sets or removes the entry at `path`. A file replaces a folder of that name with its contents; empty
+    /// folders without their own entry disappear.
     pub fn set_entry(&mut self, path: &WorkspacePath, entry: Option<Entry>) {
         let parts: Vec<&[u8]> = path.components().collect();
         self.set_entry_at(&parts, entry);
@@ -324,7 +326,7 @@ impl MerkleTree {
                 self.children.insert(name.into(), TreeNode::Leaf(entry));
             }
             None => match self.children.remove(name) {
-                // Only the folder's own entry is gone; what it holds has entries of its own.
+                // Only the folder's own entry is removed; its children have their own entries.
                 Some(TreeNode::Dir { tree, .. }) if !tree.children.is_empty() => {
                     let node = TreeNode::Dir { mode: DIR_MODE_IMPLIED, explicit: false, tree };
                     self.children.insert(name.into(), node);
@@ -334,12 +336,12 @@ impl MerkleTree {
         }
     }
 
-    /// The hash of the tree; folders unchanged since the last call are not hashed again.
+    /// Returns the hash of the tree; folders unchanged since the last call are not hashed again.
     pub fn root_hash(&mut self) -> TreeHash {
         if let Some(hash) = self.hash {
             return hash;
         }
-        // Folders first, in frames without a hasher: a tree may be deeper than the stack takes otherwise.
+        // Folders first, in stack frames without a hasher, which would otherwise limit the depth of the tree.
         for node in self.children.values_mut() {
             if let TreeNode::Dir { tree, .. } = node {
                 tree.root_hash();
@@ -350,7 +352,7 @@ impl MerkleTree {
         hash
     }
 
-    /// The hash, from those of the folders in it.
+    /// Computes the hash from those of its child folders.
     fn hash_children(&self) -> TreeHash {
         let mut hasher = blake3::Hasher::new();
         for (name, node) in &self.children {
@@ -376,7 +378,7 @@ impl TreeNode {
     }
 }
 
-/// The hash of the tree that `manifest` describes. See [`Tree`] for its definition.
+/// Returns the hash of the tree that `manifest` describes. See [`MerkleTree`] for its definition.
 pub fn tree_hash(manifest: &Manifest) -> TreeHash {
     manifest.tree_hash()
 }
@@ -406,7 +408,7 @@ mod tests {
     }
 
     fn file(content: &[u8], mode: u32) -> Entry {
-        Entry { kind: EntryKind::File, mode, size: content.len() as u64, hash: BlobHash::of(content) }
+        Entry { kind: EntryKind::File, mode, size: content.len() as u64, hash: BlobHash::hash_bytes(content) }
     }
 
     fn path(text: &str) -> WorkspacePath {
@@ -472,7 +474,7 @@ mod tests {
     }
 
     proptest! {
-        /// The tree kept current change by change equals the one made anew, whatever the order.
+        /// The incrementally updated tree equals a newly built one, in any order of changes.
         #[test]
         fn incremental_hash_equals_the_hash_from_scratch(
             changes in prop::collection::vec((any_path(), prop::option::of(0u8..4)), 0..40)
@@ -481,7 +483,7 @@ mod tests {
             let mut flat: BTreeMap<WorkspacePath, Entry> = BTreeMap::new();
             for (at, content) in changes {
                 let entry = content.map(|byte| file(&[byte], 0o644));
-                // A file cannot stand under a file: drop what a real file system would have dropped.
+                // A file cannot be below another file: remove what a real file system would have removed.
                 if entry.is_some() {
                     flat.retain(|p, _| !is_under(p, &at) && !is_under(&at, p));
                 } else if flat.keys().any(|p| is_under(p, &at)) {

@@ -1,4 +1,4 @@
-//! The events of the system's streams: what happens to an installation and belongs to no task.
+//! Events of the system streams: what happens to an installation and does not belong to a task.
 
 mod archive_events;
 mod audit_events;

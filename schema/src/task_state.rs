@@ -1,10 +1,10 @@
-//! The states of a task, by the same words everywhere. Not in `task/`, because facts of tools name them, and a task's
-//! events name facts of its runs.
+//! Task states, with the same names everywhere. Defined outside of `task/` because facts of tools refer to
+//! them, and a task's events refer to facts of its runs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The states of a task. The words are the same in SQL, JSON, CLI and documents.
+/// State of a task. The names are the same in SQL, JSON, CLI and documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
@@ -12,19 +12,19 @@ pub enum TaskState {
     Pending,
     /// Waits for its time.
     Scheduled,
-    /// May be leased.
+    /// Can be leased.
     Available,
-    /// A worker has it.
+    /// Leased by a worker.
     Running,
-    /// A run failed; waits for its backoff.
+    /// A run failed; waits for the retry backoff.
     Retryable,
     /// Waits for a person, a child, or the end of a pause.
     Blocked,
-    /// Done.
+    /// The work is done.
     Completed,
     /// Cancelled.
     Cancelled,
-    /// Given up after its last try.
+    /// Given up after the last attempt.
     Discarded,
 }
 
@@ -42,7 +42,7 @@ impl TaskState {
         Self::Discarded,
     ];
 
-    /// The word.
+    /// Returns the state's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -57,7 +57,7 @@ impl TaskState {
         }
     }
 
-    /// Whether nothing more happens by itself.
+    /// Whether the state is final without further requests.
     pub const fn is_ended(self) -> bool {
         match self {
             Self::Completed | Self::Cancelled | Self::Discarded => true,

@@ -1,5 +1,5 @@
-//! Upcasting, shown on a family of events that docket does not have: no event of its own has an older
-//! version yet. A payload of an old version is read as the new one; its bytes and its hash stay.
+//! Upcasting, tested with an artificial family of events because no real event has an older version yet. A
+//! payload of an old version is decoded as the new one; its bytes and its hash do not change.
 
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::{
 };
 
 typed_events! {
-    /// Events of nothing that docket knows.
+    /// Events that docket does not use.
     #[expect(clippy::large_enum_variant, reason = "as the families it stands for")]
     pub enum ShelfEvent {
         ShelfMoved 3 { 1 => ShelfMovedV1, 2 => ShelfMovedV2 },
@@ -18,14 +18,14 @@ typed_events! {
     }
 }
 
-/// The artificial first version: where it came from was not said, and a note was one word.
+/// The artificial first version: without an origin, and with a single note.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ShelfMovedV1 {
     to: u32,
     note: String,
 }
 
-/// The second: many notes.
+/// The second version: with several notes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ShelfMovedV2 {
     to: u32,
@@ -57,7 +57,7 @@ impl From<Marks> for [u64; 2] {
     }
 }
 
-/// The version of today.
+/// The current version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ShelfMoved {
     from: Option<u32>,
@@ -67,7 +67,7 @@ pub struct ShelfMoved {
     marks: Marks,
 }
 
-/// An event that never had another version.
+/// An event with a single version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ShelfEmptied {}
 
@@ -105,7 +105,7 @@ fn old_version_is_read_as_the_new_one_and_keeps_bytes_and_hash() {
         let notes = notes.iter().map(ToString::to_string).collect();
         ShelfEvent::from(ShelfMoved { from: None, to: 7, notes, marks: Marks::default() })
     };
-    // Blanks and the order of fields are the old writer's own: a reader that wrote anew would lose them.
+    // Whitespace and field order are the old writer's: rewriting the payload would lose them.
     let cases = [
         (1, r#"{ "note": "up", "to": 7 }"#, moved(&["up"])),
         (2, r#"{"notes":["up","left"],"to":7}"#, moved(&["up", "left"])),

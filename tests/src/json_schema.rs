@@ -1,5 +1,5 @@
-//! Whether a value holds to a JSON Schema, for the keywords that docket's own schemas use. One that is not known here is
-//! an error: what nobody looks at must not pass.
+//! Validates a value against a JSON Schema, for the keywords that docket's own schemas use. An unknown
+//! keyword is an error: an unchecked constraint must not pass.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Map, Value};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// Checks `value` against `schema`.
 ///
 /// # Errors
-/// The first place that does not hold, or a keyword that is not known.
+/// Returns the first violation, or an unknown keyword.
 pub fn validate(schema: &Value, value: &Value) -> Result<()> {
     let definitions = schema["$defs"].as_object().cloned().unwrap_or_default();
     SchemaValidator { definitions }.check_value("", schema, value)
@@ -22,7 +22,7 @@ impl SchemaValidator {
         let keywords = match schema {
             Value::Bool(true) => return Ok(()),
             Value::Object(keywords) => keywords,
-            other => bail!("{path}: {other} is no schema that is known here"),
+            other => bail!("{path}: {other} is not a supported schema"),
         };
         for (keyword, says) in keywords {
             self.check_keyword(path, (keyword, says), (keywords, value))
@@ -57,7 +57,8 @@ impl SchemaValidator {
                         self.check_value(&format!("{path}/{name}"), schema, value)?;
                     }
                 }
-                // docket's reports have no other: a name that the schema lacks is a mistake.
+                // docket's reports have no other fields: a name missing from the schema is a
+                // mistake.
                 let known =
                     |name: &String| says.get(name).is_some() || beside.contains_key("additionalProperties");
                 let all = value.as_object().into_iter().flat_map(Map::keys);
@@ -154,6 +155,6 @@ mod tests {
             validate(&schema, &wrong).expect_err(&wrong.to_string());
         }
         let unknown = json!({ "prefixItems": [] });
-        validate(&unknown, &json!([])).expect_err("a keyword that nobody looks at");
+        validate(&unknown, &json!([])).expect_err("an unsupported keyword");
     }
 }

@@ -1,8 +1,8 @@
 //! A PostgreSQL server for tests: `DATABASE_URL`, or a private cluster in a temporary folder.
 //!
-//! PostgreSQL refuses to run as root, so as root the cluster is given to an unprivileged user and
-//! run through `setpriv`. Where there is neither a URL nor the server's programs, this says so
-//! loudly, and fails where `CI` is set.
+//! PostgreSQL refuses to run as root, so as root the cluster belongs to an unprivileged user and is
+//! run through `setpriv`. If there is neither a URL nor the server's programs, a prominent notice
+//! is printed; if `CI` is set, the test fails.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,34 +16,35 @@ use nix::{
     unistd::{Pid, Uid, User, chown},
 };
 
-/// How long a server may take to start or to stop.
+/// Time limit for a server's start or stop.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Pause between looks at a server that starts.
+/// Interval between checks of a starting server.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Most of its log that is shown, in bytes.
+/// Maximum size of the displayed log.
 const LOG_BYTES_MAX: usize = 16 * 1024;
 
-/// Users that a cluster may run as where the tests run as root.
+/// Users that a cluster may run as when the tests run as root.
 const UNPRIVILEGED_USERS: [&str; 2] = ["postgres", "nobody"];
 
-/// What a private server is to be like.
+/// Options of a private server.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterOptions {
-    /// A commit waits for the disk: for measuring. Without, what a killed server wrote outlives it in the system's cache.
+    /// Whether a commit waits for the disk, for benchmarks. Without it, data of a killed server survives in
+    /// the system's cache.
     pub durable: bool,
-    /// Where its files lie; none = `/tmp`.
+    /// Folder for its files; `None` is `/tmp`.
     pub parent_folder: Option<PathBuf>,
-    /// More for `initdb`.
+    /// Additional arguments of `initdb`.
     pub initdb: &'static [&'static str],
-    /// More settings, as `name=value`.
+    /// Additional settings, as `name=value`.
     pub settings: &'static [&'static str],
-    /// Variables of the server's environment.
+    /// Additional variables of the server's environment.
     pub environment: Vec<(String, String)>,
 }
 
-/// A server.
+/// A PostgreSQL server.
 pub struct PostgresCluster {
     url: String,
     private: Option<PrivateServer>,
@@ -59,27 +60,28 @@ struct PrivateServer {
 }
 
 impl PostgresCluster {
-    /// The server to test on, or `None` where this machine has none (said on stderr). A private one
-    /// does not wait for the disk: what a killed server wrote outlives it in the system's cache.
+    /// Returns the server to test on, or `None`, with a notice on stderr, if this machine has none.
+    /// A private server does not wait for the disk: data of a killed server survives in the
+    /// system's cache.
     ///
     /// # Panics
-    /// `CI` is set and there is none; or there is one and it does not start.
+    /// Panics if `CI` is set and no server is available, or if it does not start.
     pub fn start() -> Option<Self> {
         Self::start_or_skip(ClusterOptions::default())
     }
 
-    /// As [`Cluster::start`], but a commit waits for the disk: for measuring.
+    /// Like [`Self::start`], but a commit waits for the disk, for benchmarks.
     ///
     /// # Panics
-    /// As [`Cluster::start`].
+    /// See [`Self::start`].
     pub fn start_durable() -> Option<Self> {
         Self::start_or_skip(ClusterOptions { durable: true, ..ClusterOptions::default() })
     }
 
-    /// One of the test's own, whatever `DATABASE_URL` says: to be stopped, crashed and starved.
+    /// Starts a private server, whatever `DATABASE_URL` says, so that a test may stop and crash it.
     ///
     /// # Panics
-    /// As [`Cluster::start`].
+    /// See [`Self::start`].
     pub fn start_private(options: ClusterOptions) -> Option<Self> {
         match find_programs() {
             Some(programs) => {
@@ -101,25 +103,26 @@ impl PostgresCluster {
         Self::start_private(options)
     }
 
-    /// URL of its `postgres` database.
+    /// Returns the URL of its `postgres` database.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Its port on loopback, where the cluster is private.
+    /// Returns its port on loopback if the cluster is private.
     pub fn port(&self) -> Option<u16> {
         self.private.as_ref().map(|own| own.port)
     }
 
-    /// A folder with its unix socket, where the cluster is private.
+    /// Returns the folder of its Unix socket if the cluster is private.
     pub fn socket_folder(&self) -> Option<&Path> {
         self.private.as_ref().map(|own| own.folder.path())
     }
 
-    /// Stops the server at once, as a crash would, and starts it again. `false` where it is not ours.
+    /// Stops the server at once, as a crash would, and starts it again. Returns `false` if it is not
+    /// private.
     ///
     /// # Errors
-    /// It does not start again.
+    /// Returns an error if it does not start again.
     pub fn restart(&mut self) -> Result<bool> {
         let Some(own) = &mut self.private else { return Ok(false) };
         own.stop(Signal::SIGQUIT);
@@ -127,14 +130,15 @@ impl PostgresCluster {
         Ok(true)
     }
 
-    /// Stops the server: `SIGINT` in order, sessions ended; `SIGQUIT` at once. Nothing where it is not ours.
+    /// Stops the server: `SIGINT` in order, ending all sessions; `SIGQUIT` at once. Does nothing if it is
+    /// not private.
     pub fn stop(&mut self, how: Signal) {
         if let Some(own) = &mut self.private {
             own.stop(how);
         }
     }
 
-    /// Whether the server's first process runs.
+    /// Returns whether the server's main process is running.
     pub fn is_up(&mut self) -> bool {
         match &mut self.private {
             None => true,
@@ -142,18 +146,18 @@ impl PostgresCluster {
         }
     }
 
-    /// Starts a server that was stopped, or has ended by itself.
+    /// Starts a server that was stopped or ended by itself.
     ///
     /// # Errors
-    /// It does not start; what it says is in the error.
+    /// Returns an error with the server's log if it does not start.
     pub fn start_stopped(&mut self) -> Result<()> {
         let Some(own) = &mut self.private else { return Ok(()) };
-        // Where it has ended by itself this only takes its leave of it.
+        // If it has already ended by itself, this only reaps it.
         own.stop(Signal::SIGQUIT);
         own.start()
     }
 
-    /// The end of what the server has said, where it is ours.
+    /// Returns the end of the server's log if it is private.
     pub fn log_tail(&self) -> String {
         self.private.as_ref().map(PrivateServer::log_tail).unwrap_or_default()
     }
@@ -192,8 +196,8 @@ impl PrivateServer {
         self.command_with(program, &[])
     }
 
-    /// The same with more in its environment, which `setpriv` itself does not get: what a variable has preloaded would
-    /// begin as another user.
+    /// The same with additional environment variables, which `setpriv` itself does not get: a library
+    /// preloaded by a variable would start as another user.
     fn command_with(&self, program: &str, environment: &[(String, String)]) -> Command {
         let program = self.programs.join(program);
         #[expect(clippy::disallowed_methods, reason = "the server under test is a program")]
@@ -281,7 +285,7 @@ pub(crate) fn print_notice(what: &str) {
     eprintln!("docket-tests: {what}");
 }
 
-/// Where the server's programs are: the newest of Debian's folders, or the path.
+/// Finds the server's programs: in the newest of Debian's folders, or in the path.
 fn find_programs() -> Option<PathBuf> {
     let mut found: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()

@@ -1,7 +1,7 @@
-//! PgBouncer in transaction mode before a test's PostgreSQL server.
+//! PgBouncer in transaction mode in front of a test's PostgreSQL server.
 //!
-//! It has fewer sessions for a database than a coordinator has connections, so that transactions meet sessions that
-//! others had before them. Where the program is not installed this says so loudly, and fails where `CI` is set.
+//! It has fewer sessions per database than a coordinator has connections, so that transactions share
+//! sessions. If the program is not installed, a prominent notice is printed; if `CI` is set, the test fails.
 
 use std::{
     net::TcpStream,
@@ -14,16 +14,16 @@ use nix::unistd::{Uid, User, chown};
 
 use crate::pg_cluster::{PostgresCluster, find_unprivileged_user, free_port, print_notice};
 
-/// How long it may take to start.
+/// Time limit for its start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Pause between looks at one that starts.
+/// Interval between checks of a starting process.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Where distributions put it: beside the PATH of a user.
+/// Where distributions install it: outside a user's PATH.
 const PGBOUNCER_PATHS: [&str; 3] = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"];
 
-/// See the module.
+/// A running PgBouncer; see the module.
 pub struct PgBouncer {
     program: &'static str,
     folder: tempfile::TempDir,
@@ -33,10 +33,11 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// One before `cluster`, or `None` where this machine has none (said on stderr).
+    /// Starts PgBouncer in front of `cluster`. Returns `None`, with a notice on stderr, if this
+    /// machine has none.
     ///
     /// # Panics
-    /// `CI` is set and there is none; or there is one and it does not start.
+    /// Panics if `CI` is set and it is not installed, or if it does not start.
     pub fn start(cluster: &PostgresCluster) -> Option<Self> {
         let program = PGBOUNCER_PATHS.into_iter().find(|program| std::path::Path::new(program).is_file());
         let (Some(program), Some(server)) = (program, cluster.port()) else {
@@ -100,20 +101,20 @@ impl PgBouncer {
         Ok(())
     }
 
-    /// URL of the server's `postgres` database through it, as docket takes it.
+    /// Returns the URL of the server's `postgres` database through it, as docket takes it.
     pub fn url(&self) -> String {
         format!("{}?pooler=transaction", self.unmarked_url())
     }
 
-    /// The same without saying that there is a pooler.
+    /// Like [`Self::url`], without the marker for a pooler.
     pub fn unmarked_url(&self) -> String {
         format!("postgres://docket@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Kills it with all connections it has, and starts it again.
+    /// Kills it with all its connections, and starts it again.
     ///
     /// # Errors
-    /// It does not start again.
+    /// Returns an error if it does not start again.
     pub fn restart(&mut self) -> Result<()> {
         self.kill();
         self.start_process()

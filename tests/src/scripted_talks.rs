@@ -1,9 +1,10 @@
-//! What scripted models say in the roles of engines: the parts that suites share, put together.
+//! Scripts for scripted models in the roles of engines, built from parts that suites share.
 //!
-//! A turn is text, or with `!` before it the calls of a turn in TOML. [`makes`] is the smallest piece of work that every
-//! engine can be told to do: `f` of `a.py` comes to give another number.
+//! A turn is text, or, with a leading `!`, the calls of a turn in TOML. [`function_change_talks`] is the
+//! smallest piece of work for every engine: `f` of `a.py` gets another return value.
 
-/// What is said in one role's conversations whose texts hold `opening`; in all of them where that is empty.
+/// Builds the turns for one role's conversations whose texts contain `opening`, or for all of them if it is
+/// empty.
 pub fn role_talk(role: &str, opening: &str, turns: &[&str]) -> String {
     let role = if role.is_empty() { String::new() } else { format!("role = \"{role}\"\n") };
     let opening = match opening {
@@ -14,7 +15,7 @@ pub fn role_talk(role: &str, opening: &str, turns: &[&str]) -> String {
     format!("[[talks]]\n{role}{opening}{}", turns.collect::<String>())
 }
 
-/// A turn that is said where the last message holds these words, else the next; the last one where none of them does.
+/// Selects the first turn whose words the last message contains; otherwise the last one.
 fn conditional_talk(role: &str, opening: &str, turns: &[(&str, &str)], otherwise: &str) -> String {
     let mut text = role_talk(role, opening, &[]);
     for (nth, (words, turn)) in turns.iter().enumerate() {
@@ -35,19 +36,19 @@ fn format_turn(turn: &str) -> String {
 /// All engines.
 pub const ENGINES: [&str; 6] = ["react", "plan", "review", "architect", "team", "sop"];
 
-/// A patch that lets `f` of `a.py` return 2, where it returns 1.
+/// A patch that makes `f` of `a.py` return 2 instead of 1.
 pub const VALID_PATCH: &str =
     "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n-    return 1\n+    return 2\n*** End Patch";
-/// One that cannot be applied.
+/// A patch that cannot be applied.
 pub const STALE_PATCH: &str =
     "*** Begin Patch\n*** Update File: a.py\n-    return 7\n+    return 2\n*** End Patch";
 
-/// The patch that puts one line in place of another.
+/// Builds a patch that replaces one line.
 pub fn replace_line_patch(path: &str, from: &str, to: &str) -> String {
     format!("*** Begin Patch\n*** Update File: {path}\n-{from}\n+{to}\n*** End Patch")
 }
 
-/// The team's members, where nothing is to be done.
+/// Talks of the team's members when there is nothing to do.
 pub fn idle_team_talks() -> String {
     [
         role_talk("architect", "", &[r#"{"design": "Nothing.", "files": []}"#]),
@@ -57,7 +58,7 @@ pub fn idle_team_talks() -> String {
     .concat()
 }
 
-/// The team's tester and reviewer, who find nothing.
+/// Talks of the team's tester and reviewer, who find nothing.
 pub fn idle_member_talks() -> String {
     [
         role_talk("tester", "", &[r#"{"outcome": "none", "summary": "there is nothing to test"}"#]),
@@ -66,16 +67,16 @@ pub fn idle_member_talks() -> String {
     .concat()
 }
 
-/// Lets `f` give another number.
+/// Changes the return value of `f`.
 #[derive(Debug, Clone, Copy)]
 pub struct FunctionChange<'a> {
-    /// What it gives until then.
+    /// The value before the change.
     pub from: u32,
-    /// What it gives from then on.
+    /// The value after the change.
     pub to: u32,
-    /// Words that the conversation holds in which this is asked for; empty where it needs none.
+    /// Words in the conversation that requests the change; empty if none are needed.
     pub at: &'a str,
-    /// The round of the team in which this is done.
+    /// The round of the team in which the change is made.
     pub round: u32,
 }
 
@@ -88,7 +89,7 @@ impl FunctionChange<'_> {
         replace_line_patch("a.py", &format!("    return {}", self.from), &format!("    return {}", self.to))
     }
 
-    /// The call that does it, and says `DONE`.
+    /// Returns the call that makes the change and prints `DONE`.
     fn command_call(self) -> String {
         format!(
             "{{ name = \"run_command\", args = {{ command = \"sed -i 's/return .*/return {0}/' a.py; echo DONE {0}\" }} }}",
@@ -96,15 +97,15 @@ impl FunctionChange<'_> {
         )
     }
 
-    /// A conversation that does it by a command and then ends with these words.
+    /// Builds a conversation that makes the change by a command and then ends with `last`.
     pub fn command_talk(self, role: &str, opening: &str, last: &str) -> String {
         let done = format!("DONE {}", self.to);
         conditional_talk(role, opening, &[(&done, last)], &format!("!{}", self.command_call()))
     }
 }
 
-/// What the roles of `engine` say to that end. Behind it another may stand, for what comes before its words are said; the
-/// script says its last turns again (`after_end`).
+/// Builds the talks of all roles of `engine` for this change. Another talk may follow, for conversations that
+/// come before its words; the script repeats its last turns (`after_end`).
 pub fn function_change_talks(engine: &str, it: FunctionChange<'_>) -> String {
     let (step, at) = (it.plan_step(), it.at);
     let parts = match engine {
@@ -182,7 +183,8 @@ fn sop_talks(it: FunctionChange<'_>) -> String {
     [role_talk("planner", it.at, &[plan]), conditional_talk("builder", it.at, &ends, &builds)].concat()
 }
 
-/// A script by which `f`, which gives 1, comes to give another number by a command, whatever the engine.
+/// Builds a script with which `f`, which returns 1, gets another return value by a command, for any
+/// engine.
 pub fn command_script(engine: &str, to: u32) -> String {
     let line = format!("sed -i 's/return .*/return {to}/' a.py");
     let talks = match engine {
@@ -200,7 +202,7 @@ pub fn command_script(engine: &str, to: u32) -> String {
     join_talks(&talks)
 }
 
-/// A script of these talks, of which the last turn is said again.
+/// Joins talks into a script that repeats its last turn.
 pub fn join_talks(talks: &[String]) -> String {
     format!("after_end = \"repeat_last\"\n{}", talks.concat())
 }

@@ -1,5 +1,5 @@
-//! What a supervisor hands a run process: everything it needs, through a pipe that nobody else can
-//! read. Nothing of it stands in the process's arguments or environment.
+//! Configuration that a supervisor passes to a run process. It travels through a pipe that no other process
+//! can read, so keys and tokens never appear in the process's arguments or environment.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -9,62 +9,61 @@ use serde::{Deserialize, Serialize};
 
 use crate::mcp::McpServer;
 
-/// Exit status of a run process that ended its turn because its supervisor drains: the lease is
-/// to be released. Follows sysexits' EX_TEMPFAIL.
+/// Exit status of a run process that finished its turn because its supervisor is draining. The supervisor
+/// releases the lease. Follows sysexits' EX_TEMPFAIL.
 pub const EXIT_DRAINED: i32 = 75;
 
-/// Exit status of a run process whose lease is no more: nothing is to be released.
+/// Exit status of a run process that lost its lease. There is nothing to release.
 pub const EXIT_LEASE_LOST: i32 = 76;
 
-/// Exit status of a run process that met a fault of its worker and reported it: the lease is to be released, and the
-/// task is not to blame. Follows sysexits' EX_NOPERM.
+/// Exit status of a run process that hit a fault of its worker and reported it. The supervisor releases the
+/// lease, and the failure does not count against the task. Follows sysexits' EX_NOPERM.
 pub const EXIT_WORKER_FAULT: i32 = 77;
 
 /// Which sandbox a worker uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxChoice {
-    /// Our own namespaces, else bubblewrap where installed.
+    /// docket's own namespaces, or bubblewrap if they are unavailable and it is installed.
     #[default]
     Auto,
-    /// bubblewrap or nothing.
+    /// bubblewrap only.
     Bubblewrap,
-    /// Our own namespaces.
+    /// docket's own namespaces only.
     Namespaces,
-    /// No walls; only when a person says so.
+    /// No sandbox; only on explicit request.
     None,
 }
 
-/// A worker's settings as they reach a run process.
+/// A worker's settings as passed to a run process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerSettings {
-    /// Defaults of a run; a task's patch goes over them.
+    /// Run defaults; a task's settings override them.
     pub run: RunSettings,
-    /// The sandbox.
     pub sandbox: SandboxChoice,
-    /// What commands of a run may use together; what this host's size suggests where nothing is said.
+    /// Combined resource limits of a run's commands; derived from the size of the host if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// Extra price table, as TOML text.
+    /// Additional price table, as TOML text.
     pub prices_toml: Option<String>,
-    /// What is struck out of prompts and results wherever it stands.
+    /// Values to redact from prompts and results.
     #[serde(default)]
     pub redact: HiddenValues,
-    /// Model servers that get this worker's keys, beside the providers' own.
+    /// Model servers that may receive this worker's keys, in addition to the providers' own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub base_urls: Vec<String>,
-    /// What models may do here.
+    /// The worker's policy for model actions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// MCP servers whose tools runs have here, by name.
+    /// MCP servers available to runs, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mcp: BTreeMap<String, McpServer>,
-    /// What these servers take of the worker's environment.
+    /// The part of the worker's environment that MCP servers receive.
     #[serde(default)]
     pub mcp_env: SecretEnv,
 }
 
-/// Values that nobody prints. They reach a run process through its pipe, and stay there.
+/// Values that must not be printed. They reach a run process through its pipe and stay there.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct HiddenValues(pub Vec<String>);
@@ -75,73 +74,71 @@ impl std::fmt::Debug for HiddenValues {
     }
 }
 
-/// See the module.
+/// The message sent through the pipe; see the module documentation.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct RunBootstrap {
-    /// The coordinator, as `http://host:port`.
+    /// The coordinator's URL, `http://host:port`.
     pub coordinator: String,
-    /// The one CA to trust where that is https, as PEM; none = the system's.
+    /// The only CA to trust for an https coordinator, as PEM; `None` = the system's CAs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
     /// The lease, with its token.
     pub lease: Lease,
-    /// The worker's incarnation.
     pub incarnation: IncarnationId,
-    /// Keys by provider (`anthropic`, `openai`). They stay in this process.
+    /// API keys by provider (`anthropic`, `openai`). They never leave this process.
     pub keys: BTreeMap<String, String>,
-    /// Folder for this run's workspace; made new, removed by the supervisor afterwards.
+    /// Folder for this run's workspace; created by the process, removed by the supervisor afterwards.
     pub scratch: PathBuf,
-    /// Where this process notes what it is at; without, nobody watches it.
+    /// File to which this process reports its progress; without it the process is not watched for stalls.
     #[serde(default)]
     pub progress: Option<PathBuf>,
-    /// Where this process reports a fault of its worker, over the bytes that are there.
+    /// File to which this process reports a fault of its worker, overwriting its contents.
     #[serde(default)]
     pub fault: Option<PathBuf>,
-    /// Folder for base objects, shared by the runs of a worker.
+    /// Cache folder for base objects, shared by all runs of a worker.
     pub cache: PathBuf,
-    /// Settings.
     pub settings: WorkerSettings,
-    /// The host's walls as the supervisor checked them; without, they are checked again.
+    /// The supervisor's result of checking the host's sandbox support; if missing, the host is checked again.
     #[serde(default)]
     pub walls: Option<CheckedHost>,
-    /// Tests only: where to stop dead.
+    /// Tests only: points at which to send a signal.
     #[serde(default)]
     pub failpoints: Vec<Failpoint>,
 }
 
-/// Sends a signal at a named place of the log. Tests only.
+/// Sends a signal at a given position of the log. Tests only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failpoint {
-    /// The event at which to die.
+    /// The event that triggers the signal.
     pub seq: u64,
-    /// On which side of the append that holds it.
+    /// Whether to trigger before or after the append that contains the event.
     pub when: FailpointTiming,
-    /// Only under this epoch, so that the successor lives.
+    /// The only epoch in which the failpoint is active, so that the successor survives.
     pub epoch: u64,
-    /// Who dies.
+    /// The process to signal.
     pub whom: FailpointTarget,
 }
 
-/// When to die.
+/// When a failpoint triggers, relative to the append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailpointTiming {
-    /// Before the append that holds the event.
+    /// Before the append that contains the event.
     Before,
     /// After that append was acknowledged.
     After,
 }
 
-/// Who dies at a failpoint.
+/// The process that a failpoint signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailpointTarget {
     /// The run process.
     Run,
-    /// Its supervisor, and the run process with it.
+    /// Its supervisor, together with the run process.
     Supervisor,
-    /// The run process stops with SIGSTOP.
+    /// The run process, stopped with SIGSTOP.
     Sleeper,
-    /// Another process, by its id: the coordinator of a test. The run process lives on.
+    /// Another process by its id, such as a test's coordinator. The run process survives.
     Process(i32),
 }

@@ -1,17 +1,17 @@
-//! The worker's one source of ids and randomness. Time is the coordinator's: it stamps every event.
-//! Durations are measured with `std::time::Instant`, which no one can set. It does not count suspend, on purpose: a run
-//! is not stalled by the time in which nothing on its machine ran. Whether it has kept its lease meanwhile is the
-//! coordinator's to say, and the epoch fences what it writes.
+//! The worker's only source of ids and randomness. Wall-clock time comes from the coordinator, which stamps
+//! every event. Durations are measured with `std::time::Instant`, which cannot be set. It deliberately does
+//! not count suspend: a run is not stalled while its machine sleeps. Whether the run still holds its lease
+//! afterwards is decided by the coordinator, and the epoch fences its writes.
 
 use docket_schema::ids::IncarnationId;
 
-/// A new incarnation id: each start of a worker is another worker.
+/// Returns a new incarnation id. Each start of a worker is a separate incarnation.
 pub fn new_incarnation() -> IncarnationId {
-    #[expect(clippy::disallowed_methods, reason = "this is the one generator of ids here")]
+    #[expect(clippy::disallowed_methods, reason = "this is the only generator of ids")]
     IncarnationId(uuid::Uuid::now_v7())
 }
 
-/// A random number for jitter.
+/// Returns a random number for jitter.
 pub fn random_jitter() -> u64 {
     rand::random()
 }

@@ -1,7 +1,8 @@
-//! Runs agents: pure engines, the driver that performs what they decide, and all it needs for that.
+//! The worker: pure engines that decide what a run does next, the run loop that executes their decisions, and
+//! supporting modules.
 //!
-//! Speaks to the coordinator over HTTP, never to the database. Processes are started in [`process`] (trusted
-//! ones) and in the crate `docket-sandbox` (whatever a model asks for), and nowhere else.
+//! It talks to the coordinator over HTTP, never to the database. Processes are started only in [`process`]
+//! (trusted ones) and in the crate `docket-sandbox` (commands requested by a model).
 
 pub mod bootstrap;
 mod calls;

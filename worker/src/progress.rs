@@ -1,14 +1,15 @@
-//! How a supervisor tells a run process that works from one that hangs or is stopped.
+//! Stall detection: tells a working run process from one that hangs or was stopped.
 //!
-//! Before anything that takes time the run process notes how long it may take at most ([`ProgressNote`]). The
-//! supervisor reads the note and counts from the moment it saw it change ([`RunWatch`]). A process that waits for what
-//! never comes makes no note, and its time runs out although its supervisor still vouches for its lease. A process that
-//! a signal stopped is found sooner, whatever its step may take, by its state in `/proc`: a busy machine delays a
-//! process but never stops it, so nothing has to be guessed from silence.
+//! Before each step that takes time, the run process notes how long the step may take at most
+//! ([`ProgressNote`]). The supervisor reads the note and measures from the moment it saw the note change
+//! ([`RunWatch`]). A process that waits forever writes no further note, so its time runs out even though its
+//! supervisor still renews its lease. A process stopped by a signal is detected sooner, whatever its step,
+//! from its state in `/proc`: a busy machine delays a process but never stops it.
 //!
-//! Only time in which the supervisor itself looks is counted. A machine that is suspended, or a supervisor that is
-//! stopped together with its runs, therefore ends no run. Used by the driver and by the supervisor's `child`.
-//! Invariant: a note that cannot be read or written ends no process early; the time noted last, or at the start, counts.
+//! Only time in which the supervisor itself runs is counted. Suspending the machine, or stopping a supervisor
+//! together with its runs, therefore ends no run. Used by the run loop and by the supervisor's `child`.
+//! Invariant: a note that cannot be read or written never ends a process early; the previous time limit (or
+//! the one at the start) applies.
 
 use std::{
     fs::{File, OpenOptions},
@@ -19,24 +20,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a run process may take to begin: its base may come over a slow line, and commands that make its
-/// workspace ready run one after the other.
+/// Time limit for starting a run process: its base may arrive over a slow connection, and setup commands run
+/// one after the other.
 pub const START_TIME_MAX: Duration = Duration::from_secs(3600);
 
-/// Granted beyond what a process says, for a machine under load: a limit of its own step fires first.
+/// Added to the limit that a process reports, for a machine under load: the step's own limit must fire first.
 const STEP_MARGIN: Duration = Duration::from_secs(30);
 
-/// How long a process may be stopped: long enough for a person who looks at it with a signal or two.
+/// How long a process may stay stopped: enough for a person who inspects it with a signal or two.
 const STOPPED_MAX: Duration = Duration::from_secs(10);
 
-/// How often a run process is looked at.
+/// Interval between checks of a run process.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Length of a note: two numbers of twenty digits, a blank, a line feed. Always the same, so that a note is
-/// written over the one before in one piece.
+/// Length of a note in bytes: two numbers of twenty digits, a space and a line feed. The length is constant,
+/// so that one write replaces the previous note completely.
 const NOTE_BYTES: usize = 42;
 
-/// The run process's side.
+/// The run process's side: writes notes.
 #[derive(Debug, Default)]
 pub struct ProgressNote {
     file: Option<File>,
@@ -44,7 +45,7 @@ pub struct ProgressNote {
 }
 
 impl ProgressNote {
-    /// Takes up the note that the supervisor made; without one nothing is noted.
+    /// Opens the note that the supervisor created. Without a path, nothing is written.
     pub fn open(path: Option<&Path>) -> Self {
         let file = path.and_then(|path| {
             let opened = OpenOptions::new().write(true).open(path);
@@ -53,7 +54,7 @@ impl ProgressNote {
         Self { file, note_count: AtomicU64::new(0) }
     }
 
-    /// What comes now takes so long at most.
+    /// Announces the maximum duration of the next step.
     pub fn set_step_limit(&self, time: Duration) {
         let count = self.note_count.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(file) = &self.file
@@ -68,44 +69,44 @@ fn format_note(count: u64, time: Duration) -> String {
     format!("{count:020} {:020}\n", u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Makes the note that a run process will write over.
+/// Creates the note that a run process will overwrite.
 pub(crate) fn create_note(path: &Path) -> io::Result<()> {
     std::fs::write(path, format_note(0, START_TIME_MAX))
 }
 
-/// Whether a run process has noted anything: it notes nothing before its run is ready.
+/// Whether a run process has written a note. It writes none before its run is ready.
 pub(crate) fn is_past_start(path: &Path) -> bool {
     let noted = std::fs::read(path).unwrap_or_default();
     !noted.is_empty() && noted != format_note(0, START_TIME_MAX).as_bytes()
 }
 
-/// Why a run process is given up while it is there.
+/// Why the supervisor gives up on a run process that is still alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StallReason {
-    /// The time passed that it said its step may take.
+    /// The current step exceeded its time limit.
     NoProgress,
-    /// A signal stopped it, and none continued it.
+    /// A signal stopped the process, and none continued it.
     Stopped,
 }
 
-/// The supervisor's side.
+/// The supervisor's side: reads notes and detects stalls.
 #[derive(Debug)]
 pub(crate) struct RunWatch {
     last_note: Vec<u8>,
-    /// How long the note is as it is, counted in looks.
+    /// Time since the note last changed, as the sum of check intervals.
     unchanged: Duration,
-    /// How long the process is stopped, counted in looks.
+    /// Time the process has been stopped, as the sum of check intervals.
     stopped: Duration,
     last_check: Instant,
     step_limit: Duration,
-    /// Whatever a process says, it gets no more than this.
+    /// Upper limit of every step, whatever the process reports.
     cap: Duration,
-    /// How long after the last look the next one is due.
+    /// Time between two checks.
     check_interval: Duration,
 }
 
 impl RunWatch {
-    /// Begins to watch at `now`. A `cap` limits every step, for tests.
+    /// Starts watching at `now`. A `cap` limits every step; used by tests.
     pub(crate) fn new(cap: Option<Duration>, now: Instant) -> Self {
         let (unchanged, stopped) = (Duration::ZERO, Duration::ZERO);
         let every = cap.map_or(CHECK_INTERVAL, |cap| CHECK_INTERVAL.min(cap / 4));
@@ -121,14 +122,15 @@ impl RunWatch {
         }
     }
 
-    /// How long to wait for the next look.
+    /// The time to wait before the next check.
     pub(crate) const fn check_interval(&self) -> Duration {
         self.check_interval
     }
 
-    /// Takes in what the note says at `now`, and whether the process is stopped; answers why to give it up, if so.
+    /// Processes one check at `now`: the note's content and whether the process is stopped. Returns the
+    /// reason to give up, if any.
     pub(crate) fn check_stall(&mut self, note: &[u8], is_stopped: bool, now: Instant) -> Option<StallReason> {
-        // A look that is late by more was delayed with the whole machine, or with the supervisor.
+        // A check that is later than this was delayed together with the whole machine or the supervisor.
         let passed =
             now.saturating_duration_since(self.last_check).min(self.check_interval.saturating_mul(2));
         self.last_check = now;
@@ -147,10 +149,11 @@ impl RunWatch {
     }
 }
 
-/// Whether a signal has stopped a process. A debugger's stop is another state: a person is at it.
+/// Whether the process was stopped by a signal. A stop by a debugger is a different state and is not
+/// reported, because a person is working on the process.
 pub(crate) fn is_stopped(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // After the name in brackets, which may hold anything, comes the state.
+    // The state follows the name in parentheses, which may contain anything.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
@@ -168,7 +171,7 @@ fn parse_note(note: &[u8]) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    /// Looks at each second from the last look until `to`, as a supervisor does; the first reason, and its second.
+    /// Checks once per second until `to`, like a supervisor; returns the first reason and its second.
     fn check_until(
         watch: &mut RunWatch,
         note: &[u8],
@@ -200,11 +203,11 @@ mod tests {
         let no_progress = Some((182, StallReason::NoProgress));
         assert_eq!(check_until(&mut watch, b"", false, (begun, 1, 50)), None);
         assert_eq!(check_until(&mut watch, first.as_bytes(), false, (begun, 51, 400)), no_progress);
-        // The same time noted again counts from then on.
+        // The same limit written again restarts the count.
         let again = format_note(2, Duration::from_secs(100));
         let no_progress = Some((314, StallReason::NoProgress));
         assert_eq!(check_until(&mut watch, again.as_bytes(), false, (begun, 183, 400)), no_progress);
-        // Where there is a cap, no step gets more.
+        // A cap limits every step.
         let mut watch = RunWatch::new(Some(Duration::from_secs(5)), begun);
         let no_progress = Some((7, StallReason::NoProgress));
         assert_eq!(check_until(&mut watch, first.as_bytes(), false, (begun, 1, 50)), no_progress);
@@ -216,7 +219,7 @@ mod tests {
         let step = format_note(1, Duration::from_secs(3600));
         let mut watch = RunWatch::new(None, begun);
         assert_eq!(check_until(&mut watch, step.as_bytes(), false, (begun, 1, 100)), None);
-        // Continued in time, it begins again.
+        // A process that is continued in time starts over.
         assert_eq!(check_until(&mut watch, step.as_bytes(), true, (begun, 101, 110)), None);
         assert_eq!(check_until(&mut watch, step.as_bytes(), false, (begun, 111, 111)), None);
         let stopped = Some((122, StallReason::Stopped));
@@ -230,7 +233,7 @@ mod tests {
         let step = format_note(1, Duration::from_secs(5));
         let mut watch = RunWatch::new(None, begun);
         assert_eq!(watch.check_stall(step.as_bytes(), false, at(1)), None);
-        // Both were stopped for an hour, and the supervisor is the first to continue.
+        // Both were stopped for an hour, and the supervisor is continued first.
         assert_eq!(watch.check_stall(step.as_bytes(), true, at(3600)), None);
         assert_eq!(watch.check_stall(step.as_bytes(), false, at(3601)), None);
     }
@@ -260,7 +263,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
-        // A signal to another process is not delivered before this continues.
+        // A signal to another process is delivered asynchronously.
         while !is_stopped(pid) {
             std::thread::yield_now();
         }

@@ -1,29 +1,30 @@
-//! A provider's key, in a type that cannot be printed. It comes from the environment of the
-//! supervisor by way of an inherited pipe; this file only keeps it from leaking into a log line, an
-//! error or a panic. Whoever needs the text says [`Secret::expose`], which a reviewer can search for.
+//! A provider's API key, in a type that cannot be printed. The key comes from the supervisor's environment
+//! through an inherited pipe; this type keeps it out of log lines, errors and panics. Code that needs the
+//! text calls [`Secret::expose`], which a reviewer can search for.
 
 use std::fmt;
 
 use docket_schema::redact::{REDACTED_KEY, is_secret_key};
 
-/// A key. `Debug` and `Display` show [`STRUCK_KEY`]; the memory is overwritten when it is dropped.
+/// An API key. `Debug` and `Display` print [`REDACTED_KEY`]; the memory is overwritten on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Takes a key as it stands in the environment; surrounding white space is a copying mistake and
-    /// is cut off. `None` when nothing remains.
+    /// Creates a key from the text of an environment variable. Surrounding white space is a copying mistake
+    /// and is removed. Returns `None` if nothing remains.
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim();
         (!text.is_empty()).then(|| Self(text.as_bytes().to_vec()))
     }
 
-    /// The key itself: for the request's header, and to strike it out of what a server echoes.
+    /// The key itself, for the request header and for redacting it from a server's response.
     pub fn expose(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("made from a str and never changed")
+        std::str::from_utf8(&self.0).expect("created from a str and never changed")
     }
 
-    /// `text` with every occurrence of the key struck out. A key that is no secret stays: `x` is in half of all words.
+    /// Returns `text` with every occurrence of the key redacted. A key too short to be secret is left alone:
+    /// `x` is part of half of all words.
     pub fn redact_from(&self, text: &str) -> String {
         if is_secret_key(self.expose(), false) {
             text.replace(self.expose(), REDACTED_KEY)
@@ -36,7 +37,7 @@ impl Secret {
 impl Drop for Secret {
     fn drop(&mut self) {
         self.0.fill(0);
-        // Without a reader the optimizer may leave the write out.
+        // Without a reader the optimizer may remove the write.
         std::hint::black_box(&self.0);
     }
 }

@@ -1,14 +1,14 @@
-//! Server-sent events, cut out of a stream of bytes as they arrive: from a model's provider, and from
-//! a coordinator whose run is followed. The result does not depend on where the network cut the bytes.
+//! Incremental parser for server-sent events, from a model provider or from a coordinator whose run is
+//! followed. The result does not depend on how the network splits the bytes.
 
-/// Longest line of a stream, in bytes: providers send deltas of some hundred bytes, so a longer line
-/// is a server that streams no events, and must not fill the memory.
+/// Longest line of a stream, in bytes. Providers send deltas of a few hundred bytes, so a longer line means
+/// that the server does not stream events, and it must not fill the memory.
 pub const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// One event as it came.
+/// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SseEvent {
-    /// The `event:` field; empty where the server sent none.
+    /// The `event:` field; empty if the server sent none.
     pub name: String,
     /// The `data:` fields, joined by line feeds.
     pub data: String,
@@ -17,12 +17,12 @@ pub struct SseEvent {
 /// A line longer than [`LINE_BYTES_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the stream has a line of more than {LINE_BYTES_MAX} bytes; check that the address speaks the protocol"
+    "the stream contains a line of more than {LINE_BYTES_MAX} bytes; check that the address is a server of this protocol"
 )]
 pub struct LineTooLong;
 
-/// The state between two pieces of a stream. An event that is cut by the end of the stream is
-/// dropped, as the protocol demands.
+/// The parser's state between two chunks. An event cut off by the end of the stream is dropped, as the
+/// protocol requires.
 #[derive(Debug, Default)]
 pub struct SseParser {
     line: Vec<u8>,
@@ -33,10 +33,10 @@ pub struct SseParser {
 }
 
 impl SseParser {
-    /// Takes the next bytes and hands each event that they complete to `on_event`, in order.
+    /// Parses the next bytes and passes each completed event to `on_event`, in order.
     ///
     /// # Errors
-    /// [`LineTooLong`]; the parser is of no use afterwards.
+    /// [`LineTooLong`] if a line exceeds the limit; the parser cannot be used afterwards.
     pub fn push(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(SseEvent)) -> Result<(), LineTooLong> {
         let mut rest = bytes;
         while let [first, tail @ ..] = rest {
@@ -93,7 +93,7 @@ impl SseParser {
                 }
                 self.event.data.push_str(&String::from_utf8_lossy(value));
             }
-            // Comments (an empty name), `id`, `retry` and fields of later versions.
+            // Comments (an empty name), `id`, `retry` and fields of later versions are ignored.
             _ => {}
         }
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     proptest! {
-        /// Fed byte by byte, or cut anywhere, a stream gives the events it gives whole.
+        /// A stream yields the same events however it is split into chunks.
         #[test]
         fn chunk_boundaries_do_not_matter(
             stream in "(event: [a-z]{0,3}|data: ?[a-zäß€]{0,4}|:c|\r\n|\n|\r){0,40}",

@@ -1,6 +1,6 @@
-//! The command line: names, help texts, and what is checked before anything is done.
+//! The command-line interface: global flags, the list of commands and the top-level help.
 //!
-//! A subcommand's flags stand in its own file; here stands what they share.
+//! The arguments of each subcommand are defined next to its implementation.
 
 use clap::{Parser, Subcommand};
 
@@ -9,32 +9,32 @@ use crate::context::GlobalArgs;
 /// Printed after `docket --help`.
 const AFTER_HELP: &str = "\
 Examples:
-  docket demo                                  see it work: four tasks, two workers, two kills
-  docket run \"Mend the failing test\" --repo .  one task, start to finish, with a progress display
-  docket up                                    coordinator and workers on this machine, until Ctrl-C
-  docket submit \"Add a --json flag\" --repo .   put a task into the backlog and go on
-  docket ps                                    what is in the backlog
+  docket demo                                  see docket work: four tasks, two workers, two kills
+  docket run \"Fix the failing test\" --repo .   run one task to completion, with live progress
+  docket up                                    run a coordinator and workers until Ctrl-C
+  docket submit \"Add a --json flag\" --repo .   add a task to the backlog and return
+  docket ps                                    list the backlog
   docket follow 3f9c01ab                       watch a run think, edit and test
-  docket replay 3f9c01ab                       read it again, turn by turn, offline
-  docket step 3f9c01ab                         the same on the screen: outputs, diffs, files
+  docket replay 3f9c01ab                       replay a run turn by turn, offline
+  docket step 3f9c01ab                         the same full-screen: outputs, diffs, files
 
-Ids: any part that begins or ends just one id will do; lists show the last eight digits. Where a run
-is wanted, a task's id means its last run.
+Ids can be abbreviated to any unique prefix or suffix; lists show the last eight digits. Commands
+that need a run also accept a task id and use the task's latest run.
 
-Settings: docket.toml in the home, DOCKET_... in the environment over it, flags over both.
-A coordinator elsewhere is reached with DOCKET_URL and DOCKET_TOKEN.
+Settings come from docket.toml in the home directory, then DOCKET_... environment variables, then
+flags; later sources take precedence. To use a remote coordinator, set DOCKET_URL and DOCKET_TOKEN.
 
 Exit codes:
-  0  it worked
-  1  the operation failed, or the task it was about did
-  2  the command line or a setting is wrong
-  3  no such task or run, or more than one
-  4  refused: the state does not allow it, or the token is not good for it
+  0  success
+  1  the operation failed, or the task failed
+  2  invalid command line or setting
+  3  no such task or run, or the id is ambiguous
+  4  refused: not allowed in the current state, or with this token
   5  the coordinator or its database cannot be reached
-  6  verification failed: the log, or what is derived from it, does not hold
-  7  another build is needed: this one lacks a version of the engine, an event or the database";
+  6  verification failed: the log, or data derived from it, is not intact
+  7  this build does not support a version of the engine, an event or the database";
 
-/// A backlog of coding tasks, worked by isolated agents, every step in a log that can be replayed.
+/// Run a backlog of coding tasks with isolated agents; every step is logged and can be replayed.
 #[derive(Debug, Parser)]
 #[command(name = "docket", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -45,128 +45,128 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What docket can do.
+/// The top-level subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Do one task from start to finish, here and now
+    /// Run one task to completion
     Run(crate::commands::tasks::run::RunArgs),
-    /// Put a task into the backlog
+    /// Add a task to the backlog
     Submit(crate::commands::tasks::submit::SubmitArgs),
     /// List tasks
     Ps(crate::commands::tasks::ps::PsArgs),
-    /// Everything as it goes: what needs you, what runs, workers, until q
+    /// Live overview: blocked tasks, runs and workers
     Top(crate::tui::top::TopArgs),
-    /// Tasks that were submitted together, and how they stand
+    /// List batches, show the progress of one
     Batch(crate::commands::tasks::batch::BatchArgs),
-    /// What keeps a task from running
+    /// Explain why a task is not running
     Why(crate::commands::tasks::why::WhyArgs),
-    /// What model calls cost: by role and model, of a run, a batch, a week
+    /// Report the cost of model calls by role and model, for a run, a batch or a week
     Cost(crate::commands::reports::cost::CostArgs),
-    /// How well tasks went, against the targets: of a task, a batch, by week
+    /// Report quality metrics against their targets, for a task, a batch or by week
     Metrics(crate::commands::reports::metrics::MetricsArgs),
-    /// The same tasks through several models or engines, side by side
+    /// Compare the same tasks across models or engines
     Compare(crate::commands::reports::compare::CompareArgs),
-    /// A suite of tasks with known ends, through one engine or several: which passed, and at what price
+    /// Run an evaluation suite with one or more engines; report results and cost
     Eval(crate::eval::EvalArgs),
-    /// Everything about a task or a run
+    /// Show everything about a task or a run
     Show(crate::commands::tasks::show::ShowArgs),
-    /// Watch a run as it goes
+    /// Watch a run live
     Follow(crate::commands::runs::follow::FollowArgs),
-    /// The raw events of a task or a run
+    /// Print the raw events of a task or a run
     Logs(crate::commands::runs::logs::LogsArgs),
-    /// What a run, or one of its turns, changed, as a patch
+    /// Print the changes of a run or of one turn as a patch
     Diff(crate::commands::runs::diff::DiffArgs),
-    /// A folder with a run's files as they were after a turn
+    /// Write a run's files, as of a turn, to a directory
     Checkout(crate::commands::runs::checkout::CheckoutArgs),
-    /// A file as it was after a turn
+    /// Print a file as of a turn
     Cat(crate::commands::runs::cat::CatArgs),
-    /// Which turn wrote each line of a file
+    /// Show which turn wrote each line of a file
     Blame(crate::commands::runs::blame::BlameArgs),
-    /// Put what a run changed onto a branch of its source repository
+    /// Commit a run's changes to a branch of its source repository
     Apply(crate::commands::review::apply::ApplyArgs),
     /// Push that branch to the repository's remote
     Push(crate::commands::review::push::PushArgs),
-    /// Take a result: what was asked for is delivered
+    /// Accept a result
     Accept(crate::commands::review::accept::AcceptArgs),
-    /// Do not take a result: a new run goes on from it and is told why
+    /// Reject a result; a new run continues from it with your comment
     Reject(crate::commands::review::reject::RejectArgs),
-    /// Say something to a running run
+    /// Send a message to a running run
     Tell(crate::commands::tasks::tell::TellArgs),
-    /// What models may do: check a policy, see what holds in a run, change it
+    /// Check a policy, show the one in force, or replace it
     Policy(crate::commands::local::policy::PolicyArgs),
-    /// Answer what a run asks; it goes on where it stood
+    /// Answer a run's question and resume it
     Answer(crate::commands::tasks::answer::AnswerArgs),
-    /// Let a task rest: its run ends its turn, and its slot is free
+    /// Pause a task: its run stops after the current turn and frees its slot
     Pause(crate::commands::tasks::pause::PauseArgs),
-    /// Let a paused task go on where it rested
+    /// Resume a paused task
     Unpause(crate::commands::tasks::pause::UnpauseArgs),
-    /// Cancel a task, running or not
+    /// Cancel a task
     Cancel(crate::commands::tasks::cancel::CancelArgs),
-    /// Give tasks another priority
+    /// Change the priority of tasks
     Reprioritize(crate::commands::tasks::reprioritize::ReprioritizeArgs),
     /// Put an ended task back into the backlog, from its start
     Retry(crate::commands::tasks::retry::RetryArgs),
-    /// Go on with a run from the end of a turn
+    /// Continue a run from the end of a turn
     Resume(crate::commands::runs::resume::ResumeArgs),
-    /// Go on from a turn as a new task, with another model, a hint, or once more
+    /// Start a new task from a turn, optionally with another model or a hint
     Fork(crate::commands::runs::fork::ForkArgs),
-    /// A shell in a run's workspace as it was at a turn
+    /// Open a shell in a run's workspace as of a turn
     Shell(crate::commands::runs::shell::ShellArgs),
-    /// One command behind the walls of a run's commands, to try them and a policy
+    /// Run a command in the sandbox
     Sandbox(crate::commands::local::sandbox::SandboxArgs),
-    /// Step through a run, turn by turn, offline
+    /// Step through a run turn by turn, offline
     Replay(crate::commands::runs::replay::ReplayArgs),
-    /// A run on the screen: each turn's prompt, decision, calls, changes, files
+    /// Browse a run full-screen: prompts, decisions, calls, changes, files
     Step(crate::tui::step::StepArgs),
-    /// Check that the log is whole and unaltered
+    /// Verify that the log is complete and unaltered
     Verify(crate::commands::runs::verify::VerifyArgs),
-    /// Write a run to a file: for another installation, or for other programs
+    /// Export a run to a file for another installation or other programs
     Export(crate::commands::runs::export::ExportArgs),
-    /// Take in a backlog: JSON Lines, a checklist, issues, SWE-bench; or a run that was exported elsewhere
+    /// Import tasks (JSON Lines, a checklist, issues, SWE-bench) or an exported run
     Import(Box<crate::commands::runs::import::ImportArgs>),
-    /// Which blobs nothing names any more; drop them
+    /// Find and delete unreferenced blobs
     Gc(crate::commands::admin::gc::GcArgs),
-    /// Serve other agents: an MCP server that submits, looks and answers
+    /// Run an MCP server that lets other agents submit, inspect and answer
     Mcp(crate::commands::tasks::mcp::McpArgs),
-    /// Move tasks that ended long ago to files; bring them back
+    /// Archive old tasks to files, or restore them
     Archive(crate::commands::admin::archive::ArchiveArgs),
-    /// Coordinator and workers on this machine, until Ctrl-C
+    /// Run a coordinator and workers on this machine until Ctrl-C
     Up(crate::services::up::UpArgs),
-    /// A coordinator alone
+    /// Run only a coordinator
     Serve(crate::services::serve::ServeArgs),
-    /// The dashboard, in a browser
+    /// Open the dashboard in a browser
     Dashboard(crate::commands::admin::dashboard::DashboardArgs),
-    /// A worker for a coordinator elsewhere
+    /// Run a worker for a remote coordinator
     Worker(crate::services::worker::WorkerCommandArgs),
-    /// The workers that are there: what they take, what they have; drain one
+    /// List workers and their load; drain one
     Workers(crate::commands::admin::workers::WorkersArgs),
-    /// How fast model providers may be asked, by all workers together
+    /// Manage the rate limits of model providers
     Limit(crate::commands::admin::limit::LimitArgs),
-    /// What runs remember beyond themselves: list, show, delete
+    /// List, show and delete what runs remember across tasks
     Memory(crate::commands::admin::memory::MemoryArgs),
-    /// Who is told of what needs them, and what became of it: list, try, retry
+    /// Manage notification targets and deliveries
     Notify(crate::commands::admin::notify::NotifyArgs),
-    /// Tasks that come again and again: add, list, pause, run one
+    /// Manage recurring tasks
     Schedule(crate::commands::tasks::schedule::ScheduleArgs),
-    /// The queues: how they stand; pause, open, limit, drain one
+    /// List queues; pause, resume, limit or drain one
     Queue(crate::commands::admin::queue::QueueArgs),
-    /// What applications enqueued in their own transactions and what is no task: list, retry, drop
+    /// Manage entries of the transactional outbox that could not become tasks
     Inbox(crate::commands::admin::inbox::InboxArgs),
-    /// Who may call the coordinator: make, list, revoke tokens
+    /// Create, list and revoke API tokens
     Token(crate::commands::admin::token::TokenArgs),
-    /// The database: migrate it, rebuild what is derived from the log
+    /// Migrate the database or rebuild derived data
     Db(crate::commands::admin::db::DbArgs),
-    /// What this machine can do: sandbox, store, toolchains
+    /// Check this machine: sandbox, store, toolchains
     Doctor(crate::commands::local::doctor::DoctorArgs),
-    /// Four tasks, two workers, two kills: see it work
+    /// See docket work: four tasks, two workers, two kills
     Demo(crate::demo::DemoArgs),
-    /// Measure this machine for its size: appends, tasks, turns, memory
+    /// Benchmark this machine: appends, tasks, turns, memory
     Bench(crate::commands::local::bench::BenchArgs),
-    /// One tool of the agent by itself
+    /// Run a single agent tool standalone
     Tool(crate::commands::local::tool::ToolArgs),
-    /// Manual pages, one for each command
+    /// Generate manual pages, one per command
     Man(crate::commands::local::man::ManArgs),
-    /// A completion script for your shell
+    /// Generate a shell completion script
     Completions(crate::commands::local::completions::CompletionsArgs),
 }
 

@@ -1,8 +1,9 @@
-//! Settings: `docket.toml` in the home, `DOCKET_…` in the environment over it, checked into one value.
+//! Settings: `docket.toml` in the home, overridden by `DOCKET_…` environment variables, validated into one
+//! [`Config`].
 //!
-//! Every setting is a row of [`KEYS`]: its name in the file and in the environment, what is allowed,
-//! and where it goes. A wrong one is refused with all three, whichever way it came. Command-line
-//! flags are laid over this by the subcommands.
+//! Every setting is a row of [`KEYS`]: its name in the file, its environment variable, the allowed values, and
+//! where the value is stored. An invalid value is reported with all of these, whichever source it came from.
+//! Subcommands apply their command-line flags on top.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -48,69 +49,69 @@ pub(crate) use telemetry::TelemetrySettings;
 /// The settings of this machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
-    /// Defaults of runs.
+    /// Default settings of runs.
     pub(crate) run_defaults: RunSettings,
-    /// Model of tasks that name none.
+    /// The default model of tasks.
     pub(crate) model: Option<ModelRef>,
-    /// Model that explores, of tasks that name none.
+    /// The default exploration model of tasks.
     pub(crate) explore_model: Option<ModelRef>,
-    /// Model that stands in, of tasks that name none.
+    /// The default fallback model of tasks.
     pub(crate) fallback_model: Option<ModelRef>,
-    /// Engine of tasks that name none.
+    /// The default engine of tasks.
     pub(crate) engine: String,
-    /// The file's `[roles]`: who plays which, in whatever engine.
+    /// The file's `[roles]`: model and options of each role, in any engine.
     pub(crate) roles: Vec<RoleOverride>,
-    /// The file's `[team]`: roles of that engine.
+    /// The file's `[team]`: the roles of the `team` engine.
     pub(crate) team: TeamConfig,
-    /// Store of `serve`, `up`, `db` and `verify`; none = the home's own database.
+    /// The store used by `serve`, `up`, `db` and `verify`; `None` = the home's own database.
     pub(crate) store: Option<String>,
-    /// How `serve` and `up` serve.
+    /// Server settings of `serve` and `up`.
     pub(crate) server: ServerSettings,
-    /// Where old tasks go, and when.
+    /// Destination and retention of archived tasks.
     pub(crate) archive: ArchiveConfig,
-    /// Where traces of runs go.
+    /// Where traces of runs are sent.
     pub(crate) telemetry: TelemetrySettings,
-    /// Where large blobs are kept.
+    /// Where large blobs are stored.
     pub(crate) blobs: BlobsConfig,
-    /// The one CA to trust where the coordinator is https; none = the system's.
+    /// The only CA to trust for an https coordinator; `None` = the system's CAs.
     pub(crate) ca_file: Option<std::path::PathBuf>,
-    /// Runs that a worker has at once.
+    /// The number of runs a worker executes at once.
     pub(crate) slots: u32,
-    /// A run process without progress for so long counts as hanging, whatever it is at; none = the longest
-    /// that what it is at may take.
+    /// A run process that makes no progress for this long is considered hung; `None` = the longest time allowed
+    /// for its current operation.
     pub(crate) hang_ms: Option<u64>,
-    /// Queues a worker serves; none = all.
+    /// Queues a worker serves; empty = all.
     pub(crate) queues: Vec<QueueName>,
-    /// What a worker says of itself.
+    /// Labels of this worker.
     pub(crate) labels: LabelSet,
-    /// Walls around commands.
+    /// The sandbox used for commands.
     pub(crate) sandbox: SandboxChoice,
-    /// What a run's commands may use together.
+    /// Resource limits shared by all commands of a run.
     pub(crate) sandbox_limits: Limits,
-    /// Environment variables whose values are struck out of prompts, results and events.
+    /// Environment variables whose values are redacted from prompts, results and events.
     pub(crate) redacted_env_vars: Vec<String>,
-    /// Model servers that get this worker's keys, beside the providers' own.
+    /// Model servers that receive this worker's API keys, in addition to the providers' own.
     pub(crate) trusted_base_urls: Vec<String>,
-    /// The file's `[prices]`, as TOML text of its own.
+    /// The file's `[prices]`, as a separate TOML document.
     pub(crate) prices_toml: Option<String>,
     /// The file's `[policy]`.
     pub(crate) policy: Option<Policy>,
     /// The file's `[mcp.NAME]`, by name.
     pub(crate) mcp: BTreeMap<String, McpServer>,
-    /// How results are handed over.
+    /// How results are delivered.
     pub(crate) delivery: DeliverySettings,
-    /// The file's `[[notify]]`: who is told of what needs them.
+    /// The file's `[[notify]]`: notification targets.
     pub(crate) notify: Vec<NotifyTarget>,
 }
 
-/// How results are handed over. Of the user's own settings alone: a repository says nothing here.
+/// How results are delivered. Comes from the user's own settings only; a repository cannot change it.
 #[derive(Debug, Clone)]
 pub(crate) struct DeliverySettings {
-    /// The remote that results are pushed to.
+    /// The remote to which results are pushed.
     pub(crate) remote: String,
-    /// The shell line that runs after a branch was made or pushed.
+    /// The shell command that runs after a branch was created or pushed.
     pub(crate) hook: Option<String>,
-    /// How long it may take.
+    /// Time limit of the hook.
     pub(crate) hook_timeout_ms: u64,
 }
 
@@ -123,7 +124,7 @@ impl Default for DeliverySettings {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            // What failed before a run began is known of every run (E10).
+            // Failures that predate the run are known to every run (E10).
             run_defaults: RunSettings { base_checks: true, ..RunSettings::default() },
             model: None,
             explore_model: None,
@@ -159,24 +160,24 @@ fn all_setting_keys() -> impl Iterator<Item = &'static SettingKey> {
     KEYS.iter().chain(&server::SERVER_KEYS).chain(&archive::ARCHIVE_KEYS).chain(&telemetry::TELEMETRY_KEYS)
 }
 
-/// A setting in words, for the reference.
+/// A setting as shown in the reference.
 #[cfg(test)]
 pub(crate) struct SettingDoc {
     /// Section and name in the file.
     pub(crate) name: &'static str,
-    /// Name in the environment.
+    /// Environment variable.
     pub(crate) env: &'static str,
-    /// What is allowed.
+    /// The allowed values.
     pub(crate) allowed: &'static str,
 }
 
-/// All settings, in words.
+/// Returns the documentation of all settings.
 #[cfg(test)]
 pub(crate) fn setting_docs() -> impl Iterator<Item = SettingDoc> {
     all_setting_keys().map(|key| SettingDoc { name: key.name, env: key.env, allowed: key.allowed })
 }
 
-/// Whether a setting is this where nobody says anything.
+/// Whether `value` is the default of the setting `name`.
 #[cfg(test)]
 pub(crate) fn is_default(name: &str, value: &str) -> bool {
     let mut config = Config::default();
@@ -185,10 +186,11 @@ pub(crate) fn is_default(name: &str, value: &str) -> bool {
 }
 
 impl Config {
-    /// Reads `file`, if there is one, and the environment over it.
+    /// Reads `file`, if it exists, and applies the environment on top.
     ///
     /// # Errors
-    /// A setting that is unknown or not allowed, named with its place and what is.
+    /// Fails on an unknown or invalid setting; the message names the setting, its source and the allowed
+    /// values.
     pub(crate) fn load(file: &Path, env: impl Fn(&str) -> Option<String>) -> CliResult<Self> {
         let mut config = Self::default();
         match std::fs::read_to_string(file) {
@@ -206,7 +208,7 @@ impl Config {
         for key in all_setting_keys() {
             let Some(text) = env(key.env).filter(|text| !text.trim().is_empty()) else { continue };
             if (key.set)(&mut config, text.trim()).is_none() {
-                // A database's address holds a password.
+                // A database URL contains a password.
                 let shown =
                     if key.env == "DATABASE_URL" { "its value".to_owned() } else { format!("`{text}`") };
                 let message = format!("{} in the environment: {shown} is not {}", key.env, key.allowed);
@@ -235,7 +237,7 @@ impl Config {
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
             let line =
                 error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
-            fail(format!("line {line} is not TOML ({})", display::collapse_whitespace(error.message())))
+            fail(format!("line {line} is not valid TOML ({})", display::collapse_whitespace(error.message())))
         })?;
         for (section, value) in table {
             if section == "notify" {
@@ -243,7 +245,7 @@ impl Config {
                 continue;
             }
             let toml::Value::Table(values) = value else {
-                return Err(fail(format!("`{section}` must stand in a section: {}", list_sections())));
+                return Err(fail(format!("`{section}` must be in a section: {}", list_sections())));
             };
             if section == "prices" {
                 self.prices_toml = Some(values.to_string());
@@ -274,10 +276,10 @@ impl Config {
                     let names = all_setting_keys().map(|key| key.name);
                     let known: Vec<&str> = names.filter(|k| k.starts_with(&format!("{section}."))).collect();
                     if known.is_empty() {
-                        fail(format!("there is no section [{section}]; the sections are {}", list_sections()))
+                        fail(format!("unknown section [{section}]; the sections are {}", list_sections()))
                     } else {
                         fail(format!(
-                            "there is no setting `{name}`; in [{section}] there are {}",
+                            "unknown setting `{name}`; [{section}] has {}",
                             known.join(", ")
                         ))
                     }
@@ -291,25 +293,25 @@ impl Config {
         Ok(())
     }
 
-    /// What MCP servers take of this environment.
+    /// Environment variables passed to MCP servers.
     pub(crate) fn mcp_env(&self) -> SecretEnv {
         docket_worker::mcp::inherited_env(&self.mcp, |name| std::env::var(name).ok())
     }
 
-    /// Values of the variables that are named as secret, or given to MCP servers, and secrets that receivers are told
-    /// by, as far as they are set here.
+    /// Values to redact: the variables listed as secret or passed to MCP servers, and the notification secrets,
+    /// as far as they are set here.
     pub(crate) fn hidden_values(&self) -> impl Iterator<Item = String> {
         let named = self.redacted_env_vars.iter().filter_map(|name| std::env::var(name).ok());
         let told = self.notify.iter().flat_map(NotifyTarget::hidden_values);
         named.chain(self.mcp_env().0.into_values()).chain(told)
     }
 
-    /// What a coordinator strikes out of what people write.
+    /// The redactor a coordinator applies to texts that people write.
     pub(crate) fn redactor(&self) -> Redactor {
         Redactor::new(self.hidden_values())
     }
 
-    /// What goes to run processes.
+    /// The settings passed to run processes.
     pub(crate) fn worker_settings(&self) -> WorkerSettings {
         WorkerSettings {
             run: self.run_defaults.clone(),
@@ -330,7 +332,7 @@ fn list_sections() -> &'static str {
      [mcp.NAME], [prices.\"PROVIDER:MODEL\"]"
 }
 
-/// A value as the environment would have it.
+/// Converts a TOML value to its form in the environment.
 fn to_env_text(value: &toml::Value) -> Option<String> {
     match value {
         toml::Value::String(text) => Some(text.clone()),

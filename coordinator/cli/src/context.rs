@@ -1,4 +1,4 @@
-//! What every subcommand starts with: home, settings, screen, and how output is wanted.
+//! The context of every subcommand: home, settings, screen and output format.
 
 use std::path::PathBuf;
 
@@ -14,50 +14,48 @@ use crate::{
 /// Flags of every command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GlobalArgs {
-    /// Where docket keeps its log, token and settings [default: ~/.local/share/docket]
+    /// Directory of docket's log, token and settings [default: ~/.local/share/docket]
     #[arg(long, global = true, env = "DOCKET_HOME", value_name = "DIR", hide_env_values = true)]
     pub(crate) home: Option<PathBuf>,
 
-    /// A coordinator elsewhere, as http://HOST:PORT; its token comes in DOCKET_TOKEN
+    /// Remote coordinator, e.g. http://HOST:PORT; its token is read from DOCKET_TOKEN
     #[arg(long, global = true, env = "DOCKET_URL", value_name = "URL", hide_env_values = true)]
     pub(crate) url: Option<String>,
 
-    /// JSON for programs, in place of text for people
+    /// Print JSON instead of text
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Colours
+    /// When to use colors
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub(crate) color: ColorChoice,
 
-    /// Say more: the causes of an error, and what servers and workers log
+    /// More detail: causes of errors, and more log output from servers and workers
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
 
-/// See the module.
+/// The context of a subcommand.
 #[derive(Debug, Clone)]
 pub(crate) struct CliContext {
-    /// The home.
     pub(crate) home: DocketHome,
     /// The settings in force.
     pub(crate) config: Config,
-    /// A coordinator elsewhere.
+    /// The remote coordinator, if one was given.
     pub(crate) url: Option<String>,
     /// Standard output.
     pub(crate) screen: OutputScreen,
-    /// For whom the output is.
     pub(crate) output: OutputFormat,
-    /// How much servers and workers say: 0 warnings, 1 what happens, 2 and more all.
+    /// Log verbosity of servers and workers: 0 = warnings, 1 = info, 2 or more = everything.
     pub(crate) verbose: u8,
 }
 
-/// For whom the output is.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputFormat {
-    /// People.
+    /// For people.
     Text,
-    /// Programs.
+    /// For programs.
     Json,
 }
 
@@ -78,19 +76,19 @@ impl CliContext {
         })
     }
 
-    /// The certificates of the one CA to trust, as the setting's file has them.
+    /// Reads the CA certificates from the file in the settings.
     pub(crate) fn ca_certificates(&self) -> CliResult<Option<String>> {
         let Some(path) = &self.config.ca_file else { return Ok(None) };
         let read = std::fs::read_to_string(path);
         read.map(Some).fail_with(ExitKind::Usage, || {
             format!(
-                "cannot read {} (DOCKET_CA, `client.ca`); it must be a file of certificates",
+                "cannot read {} (DOCKET_CA, `client.ca`); it must be a PEM file of certificates",
                 path.display()
             )
         })
     }
 
-    /// Whether programs read the output.
+    /// Whether the output is JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.output == OutputFormat::Json
     }

@@ -1,4 +1,4 @@
-//! The result of a run as git objects, and its delivery.
+//! Builds the result of a run as git objects and delivers it.
 
 mod claim;
 pub(crate) mod deliverer;
@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// A run's tree as git objects.
+/// Builds a run's tree as git objects.
 pub(crate) async fn build_run_result(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -43,7 +43,7 @@ pub(crate) async fn build_run_result(
         let message = match state.stage {
             RunStage::Ended(_) => {
                 format!(
-                    "run {run} ended before it had begun, so it left nothing; `docket why {run}` says how its task goes on"
+                    "run {run} ended before it started, so it has no result; `docket why {run}` shows what happens to its task next"
                 )
             }
             RunStage::Unstarted
@@ -61,17 +61,17 @@ pub(crate) async fn build_run_result(
     let blobs = RemoteBlobs(client);
     let base = ensure_cached_base(&pins.base, &blobs, &cx.home.ensure_folder("cache")?)
         .await
-        .fail_with(ExitKind::Failed, || "the tree that the run started from cannot be read".to_owned())?;
+        .fail_with(ExitKind::Failed, || "cannot read the tree that the run started from".to_owned())?;
     let scratch = cx.home.ensure_folder("scratch")?;
     let result = build_result(&base, &state.overlay, &blobs, &scratch).await.fail_as(ExitKind::Failed)?;
     note_skipped(run, result.skipped_paths());
     Ok((result, state))
 }
 
-/// Names of paths that are told: enough to recognize what they are.
+/// Maximum number of skipped paths that are named.
 const SKIPPED_NAMED_MAX: usize = 5;
 
-/// Says what a commit cannot hold of a run's tree, before it is missed.
+/// Warns about paths of a run's tree that a commit cannot contain.
 fn note_skipped(run: RunId, skipped: &[WorkspacePath]) {
     if skipped.is_empty() {
         return;
@@ -86,7 +86,7 @@ fn note_skipped(run: RunId, skipped: &[WorkspacePath]) {
         more => format!(" and {more} more"),
     };
     display::print_note(&format!(
-        "not in the result of run {}: {named}{more}; `docket diff {}` says why",
+        "not in the result of run {}: {named}{more}; `docket diff {}` shows why",
         run.short(),
         run.short()
     ));

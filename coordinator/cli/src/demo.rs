@@ -1,9 +1,9 @@
-//! `docket demo`: the whole of docket on sample projects, with two kills in mid-turn.
+//! `docket demo`: runs docket on sample projects and kills two processes in mid-turn.
 //!
-//! The decisions come from scripts; all else is what every other command uses: the store, the
-//! coordinator, two supervisors and their run processes as real processes, the sandbox, git. Who is
-//! killed when follows from what the log says, never from a clock: the demo kills while a tool call
-//! stands in the log with an intent and no result.
+//! The model's decisions come from scripts; everything else is what other commands use: the store, the
+//! coordinator, two supervisors and their run processes as real processes, the sandbox, git. The kills are
+//! triggered by the log, never by a clock: the demo kills while a tool call has an intent in the log and no
+//! result.
 
 mod check;
 mod setup;
@@ -25,30 +25,30 @@ use crate::{
     services::serve::{HomeCoordinator, ServerArgs},
 };
 
-/// The lease of the demo: short, so that a killed supervisor's work is taken over while one watches.
+/// The lease of the demo: short, so that work of a killed supervisor is taken over while one watches.
 const LEASE_MS: u64 = 1500;
-/// All tasks must have ended by then: some seconds, and many times that beside a build.
+/// Time limit of all tasks: normally seconds, but many times that on a busy machine.
 const TASKS_TIME_MAX: Duration = Duration::from_mins(10);
-/// How long the last worker may take to end in order.
+/// Grace period for the last worker to shut down.
 const WORKER_STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// Flags.
+/// Arguments of `docket demo`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Needs no model and no key: what the model says comes from scripts, and all else is real. Its state goes
-away with it, unless --keep says otherwise.
+    after_help = "Needs no model and no API key: the model's replies come from scripts, everything else is real. Its
+state is deleted afterwards, unless --keep is given.
 
 Examples:
   docket demo
   DOCKET_HOME=/tmp/docket docket demo --keep && DOCKET_HOME=/tmp/docket docket ps"
 )]
 pub(crate) struct DemoArgs {
-    /// Keep its state in the home, for `docket ps`, `replay`, `verify` and the rest
+    /// Keep its state in the home, for use with `docket ps`, `replay`, `verify` and other commands
     #[arg(long)]
     keep: bool,
 }
 
-/// How it went, as `--json` shows it.
+/// The result of the demo, as shown by `--json`.
 #[derive(Debug, Serialize)]
 struct DemoReport {
     ok: bool,
@@ -61,7 +61,7 @@ struct DemoReport {
     took_ms: u128,
 }
 
-/// Shows it.
+/// Runs the demo.
 pub(crate) async fn run_demo(mut cx: CliContext, args: DemoArgs) -> CliResult {
     let begun = Instant::now();
     let folder = if args.keep {
@@ -76,7 +76,7 @@ pub(crate) async fn run_demo(mut cx: CliContext, args: DemoArgs) -> CliResult {
     cx.config.store = None;
     print_line(
         &cx,
-        "The model's decisions here are scripted. All else is real: log, queue, processes, sandbox, tests, git.",
+        "The model's decisions are scripted. Everything else is real: log, queue, processes, sandbox, tests, git.",
     );
     let served = HomeCoordinator::start(&mut cx, &ServerArgs::default(), OwnerCommand::Demo).await?;
     let client = CoordinatorClient::new(served.address(), cx.home.load_or_create_token()?)?;
@@ -99,7 +99,7 @@ async fn run_scenario(
     let play = watch::watch_until_ended(cx, client, &staged.tasks, &mut workers);
     let kills = tokio::time::timeout(TASKS_TIME_MAX, play).await.map_err(|_| {
         let message = format!(
-            "the tasks did not end within {} s; run with --keep and look at `docket ps`",
+            "the tasks did not end within {} s; run with --keep and check `docket ps`",
             TASKS_TIME_MAX.as_secs()
         );
         CliError::new(ExitKind::Failed, message)
@@ -107,7 +107,7 @@ async fn run_scenario(
     workers.stop(WORKER_STOP_GRACE).await;
     let kills = kills??;
     print_line(cx, "");
-    print_line(cx, "Each result is made again from the log, and its tests are run in the sandbox:");
+    print_line(cx, "Rebuilding each result from the log and running its tests in the sandbox:");
     let tasks = check::check_tasks(cx, client, &staged.tasks).await?;
     if !cx.is_json() {
         print_results(cx, &tasks);
@@ -136,7 +136,7 @@ async fn run_scenario(
     })
 }
 
-/// A line for people.
+/// Prints a line for people.
 fn print_line(cx: &CliContext, text: &str) {
     if !cx.is_json() {
         display::print_line(text);
@@ -167,7 +167,7 @@ fn print_report(cx: &CliContext, report: &DemoReport) {
     }
     let green = report.tasks.iter().filter(|task| task.green).count();
     let text = format!(
-        "{green} of {} tasks end with their tests green; {} processes were killed with -9 in mid-turn; {:.1} s",
+        "{green} of {} tasks ended with passing tests; {} processes were killed with -9 in mid-turn; {:.1} s",
         report.tasks.len(),
         report.kills.len(),
         Duration::from_millis(u64::try_from(report.took_ms).unwrap_or(u64::MAX)).as_secs_f64()
@@ -180,7 +180,7 @@ fn print_report(cx: &CliContext, report: &DemoReport) {
     }
 }
 
-/// A failure of the demo's own stage.
+/// Maps a failure of the demo's own setup.
 fn map_setup_error<T, E: Into<anyhow::Error>>(result: Result<T, E>, what: &str) -> CliResult<T> {
     result.fail_with(ExitKind::Failed, || format!("the demo cannot {what}"))
 }

@@ -1,9 +1,8 @@
-//! `docket eval`: a suite of tasks with known ends, through one engine or several: which of them end as they should,
-//! what their results are worth in a clean checkout, and at what price.
+//! `docket eval`: runs a suite of tasks with expected outcomes through one or more engines, checks their
+//! results in a clean checkout, and reports the cost.
 //!
-//! The tasks are one batch of the embedded coordinator, worked by this process's own supervisor, whose runs are
-//! processes of their own, as in `docket up`. What is reported comes from the same folds as `docket metrics` and
-//! `docket cost`; nothing is counted here a second time.
+//! The tasks are one batch of the embedded coordinator, worked by this process's supervisor with one process
+//! per run, as in `docket up`. Reported figures come from the same folds as `docket metrics` and `docket cost`.
 
 mod chart;
 mod checks;
@@ -43,20 +42,21 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Arguments of `docket eval`.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "A suite is a folder: suite.toml (its name, defaults) and a file for each task under tasks/: where it starts, what is
-asked, with which engines, what must hold afterwards. Each result is made again from the log in a clean checkout,
-without the network, and there its acceptance commands are run. A task passes that ends as expected and whose
-checks pass. Tasks with scripts need no model and no key.
+    after_help = "A suite is a folder: suite.toml (its name and defaults) and one file per task under tasks/: where
+it starts, what it asks for, with which engines, and what must be true afterwards. Each result is
+rebuilt from the log in a clean checkout, without network access, and its acceptance commands are
+run there. A task passes if it ends as expected and its checks pass. Tasks with scripts need no
+model and no API key.
 
-Nothing is left behind, unless --keep says otherwise. docket.toml is in force: its policy, settings, prices, keys, roles
-and models; but a task with a script asks none that follows no script.
+Nothing is left behind, unless --keep is given. docket.toml applies: its policy, settings, prices,
+keys, roles and models; but a task with a script never calls a real model.
 
-Exit codes: 0 all as expected, 1 some not, 2 the suite or the command line is wrong.
+Exit codes: 0 all as expected, 1 some not, 2 the suite or the command line is invalid.
 
 Examples:
   docket eval tests/suites/samples
@@ -68,44 +68,44 @@ Examples:
 pub(crate) struct EvalArgs {
     #[command(subcommand)]
     command: Option<EvalCommand>,
-    /// The suite's folder
+    /// Directory of the suite
     #[arg(value_name = "SUITE", required = true)]
     suite: Option<PathBuf>,
-    /// An engine, in place of those that the tasks name; twice or more to compare engines
+    /// Engine to use instead of those of the tasks; repeat it to compare engines
     #[arg(long, value_name = "ENGINE")]
     engine: Vec<EngineName>,
-    /// A model, in place of those that the tasks name, and of all that docket.toml names beside them
+    /// Model to use instead of those of the tasks and of docket.toml
     #[arg(long, short, value_name = "MODEL", value_parser = parse_model)]
     model: Option<ModelRef>,
-    /// The model of one role of the engines, as coder=openai:gpt-4.1-mini; may be given more than once, for roles that
-    /// each engine has, and not beside --model, which is every role's [default: `roles.NAME.model` of docket.toml, else
-    /// the task's model]
+    /// Model of one role, e.g. coder=openai:gpt-4.1-mini; can be repeated. Each engine must have the role.
+    /// Cannot be combined with --model, which applies to every role [default: `roles.NAME.model` of
+    /// docket.toml, else the task's model]
     #[arg(long, value_name = "NAME=MODEL", value_parser = role_overrides::parse_role_model)]
     role: Vec<RoleModel>,
-    /// Where that model's API is
+    /// Base URL of that model's API
     #[arg(long, value_name = "URL", requires = "model")]
     base_url: Option<String>,
-    /// Runs at once, each a process of its own [default: `worker.slots` of docket.toml, 2]
+    /// Number of concurrent runs, one process each [default: `worker.slots` of docket.toml, 2]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroU32>,
-    /// Only tasks whose name, or KIND/NAME, fits this glob; may be given more than once
+    /// Only tasks whose name, or KIND/NAME, matches this glob; can be repeated
     #[arg(long, value_name = "GLOB", value_parser = PathGlob::new)]
     only: Vec<PathGlob>,
-    /// Write a report to this file, as one page for a browser
+    /// Write an HTML report to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Keep the runs in the home, for `docket replay`, `show`, `diff`, `verify` and the rest
+    /// Keep the runs in the home, for use with `docket replay`, `show`, `diff`, `verify` and other commands
     #[arg(long)]
     keep: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum EvalCommand {
-    /// Two reports of `docket eval --json`: what got better and worse
+    /// Compare two reports of `docket eval --json`
     Compare(comparison::EvalCompareArgs),
 }
 
-/// Evaluates, or compares.
+/// Runs an evaluation or a comparison.
 pub(crate) async fn run_eval(cx: CliContext, args: EvalArgs) -> CliResult {
     match &args.command {
         Some(EvalCommand::Compare(compare)) => comparison::run_eval_compare(&cx, compare),
@@ -116,7 +116,7 @@ pub(crate) async fn run_eval(cx: CliContext, args: EvalArgs) -> CliResult {
 async fn evaluate_suite(mut cx: CliContext, args: &EvalArgs) -> CliResult {
     logging::init_logging(cx.verbose)?;
     let folder =
-        args.suite.as_deref().ok_or_else(|| CliError::new(ExitKind::Usage, "no suite; name its folder"))?;
+        args.suite.as_deref().ok_or_else(|| CliError::new(ExitKind::Usage, "no suite given; name its folder"))?;
     let suite = EvalSuite::read(folder)?;
     cx.config.prices_toml = suite.merged_prices(cx.config.prices_toml.as_deref());
     let model = args.model.clone().map(|model| ModelRef { base_url: args.base_url.clone(), ..model });

@@ -1,8 +1,8 @@
-//! `DOCKET_HOME`: where everything of one machine's docket lies, and who owns it.
+//! `DOCKET_HOME`: the directory of one machine's docket data, and which process owns it.
 //!
-//! One process owns a home by a lock on `docket.lock`, and says there where it can be reached. The
-//! lock belongs to the open file: it goes with the process that holds it, however that ends. Whoever
-//! only asks does not take the lock, so that asking never keeps an owner from starting.
+//! A process owns a home by locking `docket.lock` and announces its address in that file. The lock belongs to
+//! the open file, so it is released when the process ends, however that happens. Processes that only query do
+//! not take the lock, so a query never prevents an owner from starting.
 
 pub(crate) mod handover;
 pub(crate) mod worker_registry;
@@ -32,39 +32,38 @@ use crate::{
     },
 };
 
-/// Bits of a folder's mode that let others put files of theirs into it.
+/// Mode bits that let others create files in a directory.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// Bits that let others see what is in it.
+/// Mode bits that let others read a directory.
 const READABLE_BY_OTHERS: u32 = 0o055;
 
-/// Bits of a secret file's mode that let others read or change it.
+/// Mode bits of a secret file that give others access.
 const OPEN_TO_OTHERS: u32 = 0o077;
-/// How long a lock may outlive its owner: a child takes that long from fork to exec on a busy machine.
+/// How long a lock may outlive its owner: the time a child takes from fork to exec on a busy machine.
 pub(crate) const LOCK_LINGER_MAX: Duration = Duration::from_secs(2);
-/// How often it is looked whether it is gone.
+/// How often to check whether it is gone.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Shortest token that somebody may have written by hand.
+/// Minimum length of a token written by hand.
 const TOKEN_CHARS_MIN: usize = 32;
 
-/// A home. Its folder exists, and nobody else may write to it.
+/// A home. Its directory exists and is not writable by others.
 #[derive(Debug, Clone)]
 pub(crate) struct DocketHome {
     path: PathBuf,
 }
 
-/// Who owns a home: the content of its lock file.
+/// The owner of a home, as stored in its lock file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HomeOwner {
-    /// Its process.
     pub(crate) pid: u32,
     /// Version of its build.
     pub(crate) version: String,
-    /// Where it answers; none for a command that is done in a moment.
+    /// Its address; `None` for a short command.
     pub(crate) address: Option<String>,
-    /// What it is, where it answers.
+    /// The serving command, if it has an address.
     #[serde(default)]
     pub(crate) command: Option<OwnerCommand>,
-    /// Which store it serves: equal for equal stores.
+    /// Fingerprint of the store it serves; equal for equal stores.
     #[serde(default)]
     pub(crate) store: Option<String>,
 }
@@ -73,7 +72,7 @@ pub(crate) struct HomeOwner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OwnerCommand {
-    /// `docket run`, for as long as its task takes.
+    /// `docket run`, while its task runs.
     Run,
     /// `docket up`.
     Up,
@@ -97,26 +96,26 @@ impl std::fmt::Display for OwnerCommand {
     }
 }
 
-/// What the lock file says.
+/// The ownership of a home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HomeOwnership {
-    /// Nobody owns the home.
+    /// Not owned.
     Free,
-    /// Somebody does, and is about to say where it answers.
+    /// Owned; the owner has not announced its address yet.
     Starting,
-    /// Somebody does.
+    /// Owned by a process that has announced itself.
     Owned(HomeOwner),
 }
 
 impl HomeOwner {
-    /// Whether its process has ended, though its lock is held: by children that it was about to start, until they are
-    /// what they are to be. Of an owner in another process namespace nobody here knows, and it looks gone as well.
+    /// Whether its process has ended although the lock is still held, by children it forked that have not
+    /// called exec yet. An owner in another process namespace is not visible here and also looks gone.
     pub(crate) fn is_gone(&self) -> bool {
         let pid = i32::try_from(self.pid).map(Pid::from_raw);
         pid.is_ok_and(|pid| nix::sys::signal::kill(pid, None) == Err(nix::Error::ESRCH)) || self.is_zombie()
     }
 
-    /// Whether it waits for its parent to hear of its end.
+    /// Whether the process is a zombie.
     fn is_zombie(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
@@ -124,14 +123,14 @@ impl HomeOwner {
     }
 }
 
-/// The lock, held until this is dropped or the process ends.
+/// The lock, held until this value is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct HomeLock {
     file: File,
 }
 
 impl DocketHome {
-    /// The home at `flag`, or at its usual place. Makes the folder, for its owner's eyes only.
+    /// Opens the home at `flag`, or at its default path. Creates the directory, accessible to its owner only.
     pub(crate) fn open(flag: Option<&Path>) -> CliResult<Self> {
         let path = match flag {
             Some(path) => path.to_owned(),
@@ -142,7 +141,7 @@ impl DocketHome {
             .mode(0o700)
             .create(&path)
             .fail_with(ExitKind::Failed, || {
-                format!("cannot make the home {}; name another with --home or DOCKET_HOME", path.display())
+                format!("cannot create the home {}; use another with --home or DOCKET_HOME", path.display())
             })?;
         let path = std::path::absolute(&path)?;
         let home = Self { path };
@@ -150,22 +149,22 @@ impl DocketHome {
         if mode & WRITABLE_BY_OTHERS != 0 {
             let at = home.path.display();
             let message = format!(
-                "others may write to the home {at} (mode {mode:04o}) and so could put a database or token of \
-                 theirs there; `chmod go-w {at}`, or name another with --home"
+                "the home {at} is writable by other users (mode {mode:04o}), who could place a database or token \
+                 there; run `chmod go-w {at}`, or use another home with --home"
             );
             return Err(CliError::new(ExitKind::Refused, message));
         }
         Ok(home)
     }
 
-    /// Tells whoever begins to serve the home that others can look into it. The files that hold secrets are
-    /// closed all the same: it is a word of warning.
+    /// Warns when starting to serve a home that others can read. Only a warning, because the files with secrets
+    /// are not readable by others.
     pub(crate) fn warn_if_readable_by_others(&self) -> CliResult<()> {
         let mode = self.permission_bits()?;
         if mode & READABLE_BY_OTHERS != 0 {
             let at = self.path.display();
             display::print_note(&format!(
-                "note: others can look into the home {at} (mode {mode:04o}); `chmod 700 {at}` closes it"
+                "warning: the home {at} is readable by other users (mode {mode:04o}); run `chmod 700 {at}`"
             ));
         }
         Ok(())
@@ -173,27 +172,26 @@ impl DocketHome {
 
     fn permission_bits(&self) -> CliResult<u32> {
         let found = std::fs::metadata(&self.path).fail_with(ExitKind::Failed, || {
-            format!("cannot look at the home {}; name another with --home", self.path.display())
+            format!("cannot stat the home {}; use another with --home", self.path.display())
         })?;
         Ok(found.permissions().mode() & 0o7777)
     }
 
-    /// The folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The settings' file.
+    /// The settings file.
     pub(crate) fn config_file(&self) -> PathBuf {
         self.path.join("docket.toml")
     }
 
-    /// The embedded store's database.
+    /// The database of the embedded store.
     pub(crate) fn database_path(&self) -> PathBuf {
         self.path.join("docket.db")
     }
 
-    /// A folder inside, made if it is missing: `cache`, `scratch`.
+    /// Returns a directory in the home, such as `cache` or `scratch`, creating it if necessary.
     pub(crate) fn ensure_folder(&self, name: &str) -> CliResult<PathBuf> {
         let path = self.path.join(name);
         std::fs::DirBuilder::new()
@@ -201,16 +199,16 @@ impl DocketHome {
             .mode(0o700)
             .create(&path)
             .fail_with(ExitKind::Failed, || {
-                format!("cannot make the folder {}; check its permissions", path.display())
+                format!("cannot create the directory {}; check its permissions", path.display())
             })?;
         Ok(path)
     }
 
-    /// The token of this home's coordinator, made at the first call. Of two processes that make one
-    /// at once, one wins and both use its token.
+    /// Returns the token of this home's coordinator, creating it on the first call. If two processes create one
+    /// at the same time, one wins and both use its token.
     pub(crate) fn load_or_create_token(&self) -> CliResult<Secret> {
         let path = self.path.join("token");
-        let failed = || format!("cannot read or make the token {}; check its permissions", path.display());
+        let failed = || format!("cannot read or create the token {}; check its permissions", path.display());
         match File::open(&path) {
             Ok(file) => return read_token(file, &path),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -220,7 +218,7 @@ impl DocketHome {
         let mut file = tempfile::NamedTempFile::new_in(&self.path).fail_with(ExitKind::Failed, failed)?;
         file.write_all(fresh.as_bytes()).fail_with(ExitKind::Failed, failed)?;
         file.as_file().set_permissions(Permissions::from_mode(0o600)).fail_with(ExitKind::Failed, failed)?;
-        // Linked into place whole, or refused because another process was first.
+        // Linked into place atomically, or rejected because another process was first.
         match file.persist_noclobber(&path) {
             Ok(_) => {}
             Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -229,7 +227,7 @@ impl DocketHome {
         read_token(File::open(&path).fail_with(ExitKind::Failed, failed)?, &path)
     }
 
-    /// Takes the lock, if nobody has it; where whoever has it has died, a moment later.
+    /// Takes the lock if it is free. If its holder has died, waits briefly for the lock to be released.
     pub(crate) fn lock(&self) -> CliResult<Option<HomeLock>> {
         let until = Instant::now() + LOCK_LINGER_MAX;
         loop {
@@ -246,13 +244,13 @@ impl DocketHome {
         }
     }
 
-    /// Takes the lock, if nobody has it.
+    /// Takes the lock if it is free.
     pub(crate) fn try_lock(&self) -> CliResult<Option<HomeLock>> {
         self.try_lock_in(self.lock_file()?)
     }
 
-    /// Takes the lock of the one `docket up` that a home may have, if no process has it. A lock may outlive its owner
-    /// for a moment, so it is tried for that long.
+    /// Takes the lock of the single `docket up` of a home if it is free. A lock may briefly outlive its owner,
+    /// so this retries for that long.
     pub(crate) fn lock_for_up(&self) -> CliResult<Option<HomeLock>> {
         let until = Instant::now() + LOCK_LINGER_MAX;
         loop {
@@ -270,17 +268,18 @@ impl DocketHome {
             Err(nix::Error::EAGAIN | nix::Error::EACCES) => return Ok(None),
             Err(error) => {
                 return Err(error).fail_with(ExitKind::Failed, || {
-                    format!("cannot lock {}; is the home on a file system with locks?", self.path.display())
+                    format!("cannot lock {}; does the home's file system support locks?", self.path.display())
                 });
             }
         }
-        // What a former owner said stayed until now: words that go before their lock would look like an owner who begins.
+        // The previous owner's announcement stays until now: a file cleared before its lock is released would
+        // look like an owner that is starting.
         file.set_len(0)?;
         file.rewind()?;
         Ok(Some(HomeLock { file }))
     }
 
-    /// Who owns the home, without touching the lock.
+    /// Returns the owner of the home without taking the lock.
     pub(crate) fn ownership(&self) -> CliResult<HomeOwnership> {
         Ok(match self.read_lock_text(self.lock_file()?)? {
             None => HomeOwnership::Free,
@@ -288,17 +287,17 @@ impl DocketHome {
         })
     }
 
-    /// The request of this home's `docket up` to serve it, if there is one.
+    /// Returns the open request of this home's `docket up` to serve it.
     pub(crate) fn handover_request(&self) -> CliResult<Option<HandoverRequest>> {
         let said = self.read_lock_text(open_lock_file(&self.up_lock_path())?)?;
         Ok(said.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    /// What the holder of a lock says in its file; `None` where nobody holds it.
+    /// Returns what the holder of a lock wrote to its file; `None` = not locked.
     fn read_lock_text(&self, mut file: File) -> CliResult<Option<String>> {
         let mut asked = file_lock_request(libc::F_WRLCK);
         fcntl(&file, FcntlArg::F_OFD_GETLK(&mut asked))
-            .fail_with(ExitKind::Failed, || format!("cannot ask for the lock of {}", self.path.display()))?;
+            .fail_with(ExitKind::Failed, || format!("cannot query the lock of {}", self.path.display()))?;
         if i32::from(asked.l_type) == libc::F_UNLCK {
             return Ok(None);
         }
@@ -307,7 +306,7 @@ impl DocketHome {
         Ok(Some(text))
     }
 
-    /// The file whose lock makes a process the owner, and where the owner announces itself.
+    /// The file whose lock makes a process the owner, and in which the owner announces itself.
     pub(crate) fn lock_path(&self) -> PathBuf {
         self.path.join("docket.lock")
     }
@@ -333,12 +332,12 @@ fn open_lock_file(path: &Path) -> CliResult<File> {
 }
 
 impl HomeLock {
-    /// Says that a command has the home for a moment, and answers nowhere.
+    /// Announces a short command without an address.
     pub(crate) fn announce_short_command(&mut self) -> CliResult<()> {
         self.announce(None, None, None)
     }
 
-    /// Says where the owner answers, what it is, and which store it serves.
+    /// Announces the owner's address, command and store.
     pub(crate) fn announce_service(
         &mut self,
         address: String,
@@ -358,7 +357,7 @@ impl HomeLock {
         self.write_text(&HomeOwner { pid, version, address, command, store })
     }
 
-    /// Says something in the lock's file, in place of what was said before.
+    /// Replaces the contents of the lock file.
     pub(crate) fn write_text(&mut self, what: &impl Serialize) -> CliResult<()> {
         let text = serde_json::to_vec(what).expect("no map in it");
         self.file.rewind()?;
@@ -367,7 +366,7 @@ impl HomeLock {
         Ok(())
     }
 
-    /// Says nothing any more.
+    /// Clears the lock file.
     pub(crate) fn clear_text(&mut self) -> std::io::Result<()> {
         self.file.set_len(0)
     }
@@ -383,8 +382,8 @@ fn file_lock_request(kind: i32) -> libc::flock {
     }
 }
 
-/// The token in the open file. One that others may read is no secret, and a short one can be guessed: both
-/// can only be of somebody's own making.
+/// Reads the token from the open file. Rejects a token that others may read, or one that is short enough to
+/// guess: docket creates neither.
 fn read_token(mut file: File, path: &Path) -> CliResult<Secret> {
     let failed = || format!("cannot read the token {}; check its permissions", path.display());
     let found = file.metadata().fail_with(ExitKind::Failed, failed)?;
@@ -392,8 +391,8 @@ fn read_token(mut file: File, path: &Path) -> CliResult<Secret> {
     let at = path.display();
     if mode & OPEN_TO_OTHERS != 0 {
         let message = format!(
-            "others may read or change the token file {at} (mode {mode:04o}), and it is an administrator's; remove \
-             it and start again for a fresh one, or `chmod 600 {at}` where nobody can have seen it"
+            "the token file {at} is accessible to other users (mode {mode:04o}), and it is an administrator token; delete \
+             it and restart to create a new one, or run `chmod 600 {at}` if it cannot have been read"
         );
         return Err(CliError::new(ExitKind::Refused, message));
     }
@@ -401,13 +400,13 @@ fn read_token(mut file: File, path: &Path) -> CliResult<Secret> {
     file.read_to_string(&mut text).fail_with(ExitKind::Failed, failed)?;
     if text.trim().len() < TOKEN_CHARS_MIN {
         let message = format!(
-            "the token file {at} holds fewer than {TOKEN_CHARS_MIN} characters; remove it and start again for a fresh \
+            "the token in {at} has fewer than {TOKEN_CHARS_MIN} characters; delete the file and restart to create a new \
              one"
         );
         return Err(CliError::new(ExitKind::Refused, message));
     }
     Secret::new(&text).ok_or_else(|| {
-        CliError::new(ExitKind::Refused, format!("the token file {at} is wrong; remove it and start again"))
+        CliError::new(ExitKind::Refused, format!("the token file {at} is invalid; delete it and restart"))
     })
 }
 
@@ -417,7 +416,7 @@ fn default_path() -> CliResult<PathBuf> {
         .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
         .map(|data| data.join("docket"))
         .ok_or_else(|| {
-            CliError::new(ExitKind::Usage, "there is no HOME; name a folder with --home or DOCKET_HOME")
+            CliError::new(ExitKind::Usage, "HOME is not set; give a directory with --home or DOCKET_HOME")
         })
 }
 
@@ -440,7 +439,7 @@ mod tests {
                 for _ in 0..8 {
                     scope.spawn(|| {
                         start.wait();
-                        // Asking at the same time must keep nobody from getting it.
+                        // Concurrent queries must not prevent anyone from getting the lock.
                         home.ownership().expect("asks");
                         let lock = home.try_lock().expect("tries");
                         won.fetch_add(u32::from(lock.is_some()), Ordering::Relaxed);
@@ -477,7 +476,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let home = DocketHome::open(Some(folder.path())).expect("opens");
         let lock = home.try_lock().expect("tries").expect("is free");
-        // No process has this id: they end far below.
+        // No process has this id: process ids are far lower.
         let owner = HomeOwner {
             pid: u32::try_from(i32::MAX).expect("fits"),
             version: String::new(),
@@ -490,11 +489,11 @@ mod tests {
             let waits = scope.spawn(|| home.lock().expect("tries").is_some());
             std::thread::sleep(LOCK_POLL_INTERVAL * 5);
             drop(lock);
-            assert!(waits.join().expect("ends"), "it was waited for");
+            assert!(waits.join().expect("ends"), "the lock was waited for");
         });
         let mut held = home.lock().expect("tries").expect("is free");
         held.announce_short_command().expect("says");
-        assert!(home.lock().expect("tries").is_none(), "one that lives is not waited for");
+        assert!(home.lock().expect("tries").is_none(), "a live owner is not waited for");
     }
 
     #[test]

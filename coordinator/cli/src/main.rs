@@ -1,8 +1,8 @@
-//! `docket`: the one binary. Its subcommands are the processes of the system.
+//! The `docket` binary. Its subcommands are the processes of the system.
 //!
-//! The only place that names both the coordinator and the worker. A run process and a sandbox's
-//! first process start here as well, before anything else: no runtime, no threads, no parsing of
-//! the command line stands between their start and their work.
+//! The only place that depends on both the coordinator and the worker. Run processes and the first process of a
+//! sandbox also start here, before anything else: no runtime, no threads and no command line parsing delay
+//! them.
 
 mod args;
 mod commands;
@@ -37,10 +37,10 @@ fn main() -> ExitCode {
     if let Some(args) = docket_sandbox::sandbox_init_args(std::env::args_os()) {
         docket_sandbox::sandbox_init_main(args);
     }
-    // Tokens and keys are in this process's memory, whatever it does.
+    // Every docket process has tokens or keys in memory.
     if let Err(error) = docket_worker::process::disable_core_dumps_and_ptrace() {
         output::display::print_note(&format!(
-            "warning: a crash of docket may leave its memory in a core dump: {error}"
+            "warning: a crash of docket may write its memory to a core dump: {error}"
         ));
     }
     if std::env::args_os().nth(1).is_some_and(|first| first == "run-process") {
@@ -74,7 +74,7 @@ fn run_cli(cli: Cli) -> CliResult {
     let context = CliContext::new(&cli.global)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(Box::pin(dispatch_command(context, cli.command)));
-    // What is still running is only waiting: everything that must be durable is.
+    // Anything still running is only waiting: whatever must be durable already is.
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     outcome
 }

@@ -1,9 +1,7 @@
-//! Progress of long work, where a person sees it: how much is done, of how much, how fast, how long the rest takes.
-//! One look for all commands.
+//! Progress display of long operations: how much is done, the total, the rate, and the remaining time.
 //!
-//! Invariants: it stands on standard error alone; nothing of it is written for programs (`--json`), into a pipe or a
-//! file, or to a terminal that cannot go back in its line; and nothing of it stays, for a value that is dropped, by an error
-//! too, clears its line.
+//! Invariants: it is only written to standard error; nothing is written for programs (`--json`), into a pipe or
+//! a file, or to a terminal that cannot redraw a line; and it is erased when dropped, on errors too.
 
 use std::{fmt::Write, io::IsTerminal as _, time::Duration};
 
@@ -11,36 +9,36 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use crate::{context::CliContext, output::display};
 
-/// How often it moves while nothing comes.
+/// Refresh interval while nothing happens.
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
-/// What it moves through; the last one is never seen.
+/// Spinner frames; the last one is never visible.
 const SPINNER_CHARS: &str = "|/-\\ ";
-/// Columns of all else of a line of the longest names, rates and rests.
+/// Columns of the rest of the line, with the longest names, rates and times.
 const RESERVED_COLUMNS: usize = 48;
-/// Columns of the bar itself.
+/// Minimum and maximum columns of the bar.
 const BAR_COLUMNS: (usize, usize) = (6, 30);
 
-/// See the module.
+/// A progress display.
 pub(crate) struct ProgressDisplay(ProgressBar);
 
 impl ProgressDisplay {
-    /// None at all: of what others show.
+    /// An invisible display, for work that another display shows.
     pub(crate) fn hidden() -> Self {
         Self(ProgressBar::hidden())
     }
 
-    /// Work whose parts nobody can count: that it goes on, and for how long.
+    /// A spinner for work that cannot be counted; it shows the elapsed time.
     pub(crate) fn spinner(cx: &CliContext) -> Self {
         Self::with_template(cx, ProgressBar::new_spinner(), "{spinner} {elapsed:>4} {wide_msg}")
     }
 
-    /// Work that is counted in `what`, and nobody knows how much there is.
+    /// A counter for work counted in `what` whose total is unknown.
     pub(crate) fn counter(cx: &CliContext, what: &str) -> Self {
         let style = format!("{{spinner}} {{elapsed:>4}} {{pos}} {what}  {{rate}}  {{wide_msg}}");
         Self::with_template(cx, ProgressBar::new_spinner(), &style)
     }
 
-    /// Work of so much, counted in `what`.
+    /// A bar for work counted in `what` with a known total.
     pub(crate) fn bar(cx: &CliContext, total: u64, what: &str) -> Self {
         let bar = bar_columns();
         let style = format!(
@@ -49,7 +47,7 @@ impl ProgressDisplay {
         Self::with_template(cx, ProgressBar::new(total), &style)
     }
 
-    /// Work that is counted in bytes.
+    /// A bar for work counted in bytes.
     pub(crate) fn byte_bar(cx: &CliContext, total: u64) -> Self {
         let bar = bar_columns();
         let style = format!(
@@ -71,42 +69,40 @@ impl ProgressDisplay {
         Self(bar)
     }
 
-    /// Whether anybody sees it: what is counted for it alone need not be counted else.
+    /// Whether it is visible: counts needed only for it can be skipped otherwise.
     pub(crate) fn is_visible(&self) -> bool {
         !self.0.is_hidden()
     }
 
-    /// So much more is done.
+    /// Advances by `count`.
     pub(crate) fn advance(&self, count: u64) {
         self.0.inc(count);
     }
 
-    /// So much is done by now.
     pub(crate) fn set_position(&self, count: u64) {
         self.0.set_position(count);
     }
 
-    /// So much is to be done in all.
     pub(crate) fn set_total(&self, count: u64) {
         self.0.set_length(count);
     }
 
-    /// What goes on just now. The text must be harmless already.
+    /// Sets the current activity. The text must already be sanitized.
     pub(crate) fn set_message(&self, text: impl Into<std::borrow::Cow<'static, str>>) {
         self.0.set_message(text);
     }
 
-    /// A line for the person that stays, above it; a note where nothing moves.
+    /// Prints a permanent line above it; a note if the display is hidden.
     pub(crate) fn print_note(&self, text: &str) {
         if self.0.is_hidden() { display::print_note(text) } else { self.0.println(text) }
     }
 
-    /// Prints something else beside it.
+    /// Hides it while something else is printed.
     pub(crate) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
     }
 
-    /// Another hold on it, for a thread that does the work. Whoever drops it first clears the line.
+    /// Returns another handle for a worker thread. The first handle dropped clears the line.
     pub(crate) fn share(&self) -> Self {
         Self(self.0.clone())
     }
@@ -118,14 +114,14 @@ impl Drop for ProgressDisplay {
     }
 }
 
-/// Whether a person sees what is drawn on standard error.
+/// Whether progress on standard error is visible to a person.
 fn can_show_progress(cx: &CliContext) -> bool {
     !cx.is_json()
         && std::io::stderr().is_terminal()
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// What a line has room for, so that it stays one.
+/// The columns available for the bar, so that the display stays on one line.
 fn bar_columns() -> usize {
     let columns = usize::from(console::Term::stderr().size().1);
     columns.saturating_sub(RESERVED_COLUMNS).clamp(BAR_COLUMNS.0, BAR_COLUMNS.1)
@@ -133,7 +129,7 @@ fn bar_columns() -> usize {
 
 fn format_rate(state: &ProgressState, out: &mut dyn Write) {
     let rate = state.per_sec();
-    // Nothing is known of the first moments; a word that cannot be written is drawn again.
+    // The rate is unknown at first; a template error just draws the line again.
     let _ = match rate {
         _ if state.pos() == 0 || !rate.is_finite() => Ok(()),
         10.0.. => write!(out, "{rate:.0}/s"),

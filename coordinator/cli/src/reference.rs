@@ -1,6 +1,6 @@
-//! The reference under `coordinator/docs/reference`, made of the code: commands with their help, settings, exit codes,
-//! events and routes. A test holds each file against what the code says now; `UPDATE_DOCS=1 cargo test -p
-//! docket-coordinator --bins reference` writes them.
+//! Generates the reference under `coordinator/docs/reference` from the code: commands with their help,
+//! settings, exit codes, events and routes. A test compares each file with the code; `UPDATE_DOCS=1 cargo test
+//! -p docket-cli --bins reference` writes them.
 
 use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
@@ -12,13 +12,13 @@ use crate::{args::Cli, config};
 mod examples;
 mod settings;
 
-/// What every file begins with.
+/// The first line of every file.
 const GENERATED_HEADER: &str =
-    "<!-- Made of the code; `UPDATE_DOCS=1 cargo test -p docket-cli --bins reference` makes it anew. -->\n\n";
-/// How wide help texts are.
+    "<!-- Generated from the code; run `UPDATE_DOCS=1 cargo test -p docket-cli --bins reference` to update it. -->\n\n";
+/// Width of help texts.
 const COLUMNS: usize = 100;
 
-/// Holds a file of the reference against what it is to be.
+/// Compares a reference file with its expected contents.
 fn check_reference_file(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference").join(name);
     let text = format!("{GENERATED_HEADER}{}\n", text.trim_end());
@@ -30,12 +30,12 @@ fn check_reference_file(name: &str, text: &str) {
     let differs = there.lines().zip(text.lines()).find(|(one, other)| one != other);
     assert!(
         there == text,
-        "{} is not what the code says (first: {differs:?}); write it with UPDATE_DOCS=1 and look at the difference",
+        "{} differs from the code (first: {differs:?}); update it with UPDATE_DOCS=1 and review the difference",
         path.display()
     );
 }
 
-/// Every command, `docket` itself first, by its whole name.
+/// Returns every command by its full name, `docket` itself first.
 fn all_commands() -> Vec<(String, clap::Command)> {
     fn collect_commands(name: &str, command: &clap::Command, all: &mut Vec<(String, clap::Command)>) {
         all.push((name.to_owned(), command.clone()));
@@ -54,7 +54,7 @@ fn anchor(name: &str) -> String {
     name.replace(' ', "-")
 }
 
-/// A cell of a table.
+/// Formats a cell of a table.
 fn table_cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
@@ -65,7 +65,7 @@ fn after_help(command: &clap::Command) -> String {
 
 #[test]
 fn commands_page_matches_help() {
-    let mut text = "# Commands\n\nEvery command with its `--help`. `docket man FOLDER` makes manual pages of the same words.\n\n".to_owned();
+    let mut text = "# Commands\n\nEvery command with its `--help`. `docket man FOLDER` writes manual pages of the same texts.\n\n".to_owned();
     let all = all_commands();
     for (name, command) in all.iter().skip(1) {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
@@ -73,7 +73,7 @@ fn commands_page_matches_help() {
         let _ = writeln!(text, "{depth}- [`{name}`](#{}): {about}", anchor(name));
     }
     for (name, mut command) in all {
-        // What is inherited stands with `docket` itself.
+        // Inherited options are listed with `docket` itself.
         if name != "docket" {
             command = command.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
         }
@@ -88,7 +88,7 @@ fn commands_page_matches_help() {
 fn exit_codes_page_matches_help() {
     let help = after_help(&Cli::command());
     let (_, codes) = help.split_once("Exit codes:\n").expect("docket --help tells exit codes");
-    let mut text = "# Exit codes\n\n| code | says |\n|---|---|\n".to_owned();
+    let mut text = "# Exit codes\n\n| code | meaning |\n|---|---|\n".to_owned();
     let mut seen = 0_u8;
     for line in codes.lines() {
         let (code, says) = line.trim().split_once("  ").expect("a code, and what it says");
@@ -99,7 +99,7 @@ fn exit_codes_page_matches_help() {
     assert_eq!(seen - 1, crate::output::error::ExitKind::EngineMissing.code(), "every code is told");
     text.push_str(
         "\nWith `--json` an error is one line of JSON on standard error: `{\"error\": …, \"exit\": …}`.\n\n\
-         These commands say more of theirs:\n\n",
+         These commands define additional exit codes:\n\n",
     );
     for (name, command) in all_commands().iter().skip(1) {
         let help = after_help(command);
@@ -121,14 +121,14 @@ fn settings_page_documents_every_setting() {
         let keys = sections.remove(section).unwrap_or_else(|| panic!("no settings in [{section}]"));
         let _ = write!(
             text,
-            "\n## [{section}]\n\n{about}\n\n| setting | says | default | allowed | environment |\n|---|---|---|---|---|\n"
+            "\n## [{section}]\n\n{about}\n\n| setting | meaning | default | allowed | environment |\n|---|---|---|---|---|\n"
         );
         for key in keys {
             let told = settings::ABOUT.iter().find(|(name, ..)| *name == key.name);
             let (_, says, default) =
-                told.unwrap_or_else(|| panic!("reference/settings.rs says nothing of `{}`", key.name));
+                told.unwrap_or_else(|| panic!("reference/settings.rs does not describe `{}`", key.name));
             if let settings::SettingDefault::Value(value) = default {
-                assert!(config::is_default(key.name, value), "`{}` is not {value} by default", key.name);
+                assert!(config::is_default(key.name, value), "the default of `{}` is not {value}", key.name);
             }
             let shown = match default {
                 settings::SettingDefault::Value(value) => format!("`{value}`"),
@@ -145,9 +145,9 @@ fn settings_page_documents_every_setting() {
             );
         }
     }
-    assert!(sections.is_empty(), "reference/settings.rs has no words for the sections {:?}", sections.keys());
+    assert!(sections.is_empty(), "reference/settings.rs does not describe the sections {:?}", sections.keys());
     for (name, ..) in settings::ABOUT {
-        assert!(config::setting_docs().any(|key| key.name == *name), "there is no setting `{name}` any more");
+        assert!(config::setting_docs().any(|key| key.name == *name), "the setting `{name}` no longer exists");
     }
     text.push_str(settings::TAIL);
     check_reference_file("settings.md", &text);
@@ -155,13 +155,13 @@ fn settings_page_documents_every_setting() {
 
 #[test]
 fn events_page_matches_schemas() {
-    let mut text = "# Events\n\nWhat stands in the log: kinds by stream, with their fields. Each is kept with its stream and seq, its \
-                    turn, the time it was recorded, the epoch it was written under, and the hash of the one before it; \
-                    `schema/schemas/` has the JSON Schemas. A payload's shape never changes under its version.\n"
+    let mut text = "# Events\n\nThe events in the log: kinds by stream, with their fields. Each event is stored with its stream and sequence number, its \
+                    turn, the time it was recorded, the epoch it was written under, and the hash of the previous event; \
+                    the JSON Schemas are in `schema/schemas/`. The format of a payload never changes within a version.\n"
         .to_owned();
     let families = [
-        ("run", "A run's stream, `run/ID`: what it decided, did and was told."),
-        ("task", "A task's stream, `task/ID`: where it stands, who had it, what became of its result."),
+        ("run", "A run's stream, `run/ID`: decisions, actions and messages of the run."),
+        ("task", "A task's stream, `task/ID`: its state, its leases, and the delivery of its result."),
         ("queue", "A queue's stream, `queue/NAME`."),
         ("system", "Streams of the whole installation, `system/TOPIC`."),
     ];
@@ -184,7 +184,7 @@ fn events_page_matches_schemas() {
             else {
                 continue;
             };
-            text.push_str("\n| field | says |\n|---|---|\n");
+            text.push_str("\n| field | meaning |\n|---|---|\n");
             for (field, value) in fields {
                 let _ = writeln!(text, "| `{field}` | {} |", table_cell(&schema_description(value, schema)));
             }
@@ -195,7 +195,7 @@ fn events_page_matches_schemas() {
     check_reference_file("events.md", &text);
 }
 
-/// What a schema says of itself, or of what it refers to.
+/// Returns the description of a schema, or of the schema it refers to.
 fn schema_description(of: &Value, whole: &Value) -> String {
     let own = of["description"].as_str().map(str::to_owned);
     own.or_else(|| {
@@ -209,10 +209,10 @@ fn schema_description(of: &Value, whole: &Value) -> String {
 #[test]
 fn http_page_matches_openapi_document() {
     let document = docket_coordinator::http::openapi_document();
-    let mut text = "# HTTP\n\nThe coordinator's API, in short; a coordinator serves the whole of it as `GET /openapi.json`, and a copy is \
-                    [openapi.json](../../openapi.json). A token comes as `Authorization: Bearer …`; who may call says which roles \
-                    of tokens are good for it. Errors are problem details with a stable code: [ERRORS.md](../../ERRORS.md).\n\n\
-                    | | does | who may call |\n|---|---|---|\n"
+    let mut text = "# HTTP\n\nA summary of the coordinator's API. A coordinator serves the complete description as `GET /openapi.json`; a copy is \
+                    [openapi.json](../../openapi.json). Send the token as `Authorization: Bearer …`; the last column lists the roles of tokens that \
+                    may call a route. Errors are problem details with a stable code: [ERRORS.md](../../ERRORS.md).\n\n\
+                    | route | description | who may call |\n|---|---|---|\n"
         .to_owned();
     let paths = document["paths"].as_object().expect("paths");
     for (path, operations) in paths {
@@ -245,10 +245,10 @@ fn every_command_has_examples_that_parse() {
             continue;
         };
         let found = examples::parse_commands(examples);
-        assert!(!found.is_empty(), "{name} has examples, and none of them runs docket");
+        assert!(!found.is_empty(), "{name} has examples, but none of them runs docket");
         for words in found {
             if let Err(error) = Cli::try_parse_from(&words) {
-                panic!("{name}: the example `{}` is refused: {error}", words.join(" "));
+                panic!("{name}: the example `{}` is rejected: {error}", words.join(" "));
             }
             tried += 1;
         }
@@ -257,7 +257,7 @@ fn every_command_has_examples_that_parse() {
     assert!(tried > 100, "{tried} examples");
 }
 
-/// What stands between backquotes in the sentences of a page, each on one line; fenced blocks are left out.
+/// Extracts inline code from the sentences of a page, each on one line; fenced blocks are skipped.
 fn extract_inline_code(page: &str) -> Vec<String> {
     let (mut text, mut is_fenced) = (String::new(), false);
     for line in page.lines() {
@@ -269,7 +269,7 @@ fn extract_inline_code(page: &str) -> Vec<String> {
             text.push('\n');
         }
     }
-    // A backquote too many spoils no more than its paragraph.
+    // An unmatched backquote affects only its own paragraph.
     let code = text.split("\n\n").flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2));
     code.map(|code| code.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
@@ -280,7 +280,7 @@ fn inline_code_is_text_between_backquotes() {
     assert_eq!(extract_inline_code(page), ["docket ps", "docket why TASK", "more.", "a"]);
 }
 
-/// The README and the pages, but for those that are made of the code: their commands are of the helps.
+/// The README and the pages, except generated ones, whose commands come from the help texts.
 fn handwritten_pages() -> Vec<std::path::PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut pages = vec![root.join("../README.md")];
@@ -307,7 +307,7 @@ fn inline_commands_in_pages_exist_with_their_flags() {
             for words in examples::parse_commands(&format!("  {code}\n")) {
                 tried += 1;
                 let Err(error) = Cli::try_parse_from(&words) else { continue };
-                // A sentence may leave out what a command needs, and have a word in place of a value.
+                // A sentence may omit required arguments of a command, and use a placeholder for a value.
                 let is_shortened = matches!(
                     error.kind(),
                     ErrorKind::DisplayHelp
@@ -316,7 +316,7 @@ fn inline_commands_in_pages_exist_with_their_flags() {
                         | ErrorKind::MissingSubcommand
                         | ErrorKind::ValueValidation
                 );
-                assert!(is_shortened, "{}: `{code}` is refused: {error}", page.display());
+                assert!(is_shortened, "{}: `{code}` is rejected: {error}", page.display());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A file of the archive on this machine: proven line by line, and unpacked into a store.
+//! Archive files on the local disk: verified line by line and unpacked into a store.
 
 use std::{
     collections::BTreeMap,
@@ -18,44 +18,43 @@ use crate::store::{
     NewBlob, RestoreDestination, RestoreError, RestoreRequest, RestoreStream, Store, StoreError,
 };
 
-/// Bytes of blobs that are stored in one transaction, or nearly.
+/// Approximate size of the blobs stored in one transaction, in bytes.
 const BLOB_BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// A file that cannot be used. Nothing of it was.
+/// An archive file that cannot be used. Nothing was written from it.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path} cannot be read")]
     Read {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// Its bytes are others than those that were archived.
-    #[error("the archive's file is not the one that was written: its BLAKE3 is {found}, not {expected}")]
+    /// The file's bytes differ from those that were archived.
+    #[error("the archive file was altered: its BLAKE3 hash is {found}, not {expected}")]
     Altered {
-        /// What it has.
+        /// Hash of the file.
         found: BlobHash,
-        /// What it had.
+        /// Hash that was recorded when it was archived.
         expected: BlobHash,
     },
-    /// It does not hold.
-    #[error("the archive's file does not hold")]
+    /// The file's content is invalid.
+    #[error("the archive file is damaged")]
     Damaged(#[from] ExportError),
-    /// The store refuses it.
+    /// The store refuses the content.
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// The store cannot.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Reads every line of the file, and proves it. Blocks its thread.
+/// Reads and verifies every line of the file. Blocks the thread.
 ///
 /// # Errors
-/// [`FileError`]: what `each` was given must not be used.
+/// [`ArchiveFileError`] if the file is unreadable or invalid. Anything already passed to `each` must be
+/// discarded.
 pub(super) fn read_file(
     path: &Path,
     mut each: impl FnMut(ArchiveItem),
@@ -77,7 +76,7 @@ pub(super) fn read_file(
     }
 }
 
-/// BLAKE3 of a file, and its size. Blocks its thread.
+/// Returns the BLAKE3 hash of a file and its size. Blocks the thread.
 pub(super) fn hash_file(path: &Path) -> Result<(BlobHash, u64), ArchiveFileError> {
     let failed = |source| ArchiveFileError::Read { path: path.to_owned(), source };
     let mut hasher = blake3::Hasher::new();
@@ -85,7 +84,7 @@ pub(super) fn hash_file(path: &Path) -> Result<(BlobHash, u64), ArchiveFileError
     Ok((BlobHash(*hasher.finalize().as_bytes()), bytes))
 }
 
-/// Proves that the file is the one of this hash, and holds.
+/// Verifies that the file has the expected hash and valid content.
 pub async fn verify_file(path: &Path, expected: BlobHash) -> Result<VerifiedArchive, ArchiveFileError> {
     let (path, failed) = (path.to_owned(), thread_error(path));
     let proven = tokio::task::spawn_blocking(move || {
@@ -103,23 +102,19 @@ fn thread_error(path: &Path) -> impl FnOnce(tokio::task::JoinError) -> ArchiveFi
     move |error| ArchiveFileError::Read { path, source: io::Error::other(error) }
 }
 
-/// What came out of a file.
+/// The streams restored from an archive file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoredGroup {
-    /// The family's first task.
     pub task: TaskId,
-    /// Its tasks.
     pub tasks: Vec<TaskId>,
-    /// Its runs.
     pub runs: Vec<RunId>,
-    /// How many events.
     pub events: u64,
 }
 
-/// Proves the file, then writes what it holds into `store`: blobs first, then all streams at once.
+/// Verifies the file, then writes its content to `store`: blobs first, then all streams in one transaction.
 ///
 /// # Errors
-/// [`FileError`]: no stream was written.
+/// [`ArchiveFileError`] if the file is invalid or the store refuses it. No stream was written.
 pub async fn unpack_file(
     path: &Path,
     expected: BlobHash,
@@ -164,7 +159,7 @@ pub async fn unpack_file(
     Ok(unpacked)
 }
 
-/// Stores the blobs of a file that was proven; gives its events.
+/// Stores the blobs of a verified file and returns its events.
 async fn store_blobs(
     path: &Path,
     store: &dyn Store,
@@ -176,7 +171,7 @@ async fn store_blobs(
         let mut events = Vec::new();
         read_file(&from, |item| match item {
             ArchiveItem::Item(ExportItem::Event(event)) => events.push(*event),
-            // Where nobody takes it, the store has failed and says so.
+            // If the receiver is gone, the store has failed and reports why.
             ArchiveItem::Item(ExportItem::Blob(blob, bytes)) => {
                 drop(blobs.blocking_send(NewBlob { blob, bytes: bytes.into() }));
             }

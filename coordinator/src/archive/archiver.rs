@@ -1,4 +1,4 @@
-//! Archiving, page by page of old tasks; bringing a family back; reading a file for whoever looks at it.
+//! Archiver: archives old tasks page by page, restores lineage groups, and fetches archive files for reading.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,24 +34,24 @@ use crate::{
     system::{FoldError, RestoreTimes, TailedFold},
 };
 
-/// Families copied and removed at once: each waits for its file to be synced, and what they remove shares commits.
+/// Lineage groups copied and removed concurrently. Each waits for its file to be synced; their removals share
+/// commits.
 const CONCURRENT_GROUPS: usize = 8;
 
-/// How long tasks are kept after their end.
+/// Retention of ended tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeepFor {
-    /// For ever.
+    /// Tasks are kept forever.
     Forever,
-    /// For so many milliseconds.
+    /// Tasks are kept for this many milliseconds after they end.
     Ms(u64),
 }
 
-/// How long tasks are kept, by queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionPolicy {
-    /// Those of queues that are not named.
+    /// Retention of queues that are not listed in `queues`.
     pub others: KeepFor,
-    /// Those of these queues.
+    /// Retention by queue.
     pub queues: BTreeMap<QueueName, KeepFor>,
 }
 
@@ -60,18 +60,18 @@ impl RetentionPolicy {
         self.queues.get(queue).copied().unwrap_or(self.others)
     }
 
-    /// Whether anything is ever archived.
+    /// Whether no task is ever archived.
     pub fn keeps_everything(&self) -> bool {
         self.others == KeepFor::Forever && self.queues.values().all(|keep| *keep == KeepFor::Forever)
     }
 }
 
-/// Tests only: where a coordinator dies while it archives.
+/// Where a coordinator dies while it archives. Tests only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArchiveFailpoint {
-    /// The file was proven, nothing is removed.
+    /// After the copy was verified, before anything is removed.
     AfterCopy,
-    /// The streams are removed, nobody was told.
+    /// After the streams were removed, before waiters are notified.
     AfterRemove,
 }
 
@@ -87,22 +87,22 @@ impl FromStr for ArchiveFailpoint {
     }
 }
 
-/// How a coordinator archives.
+/// Archiving configuration of a coordinator.
 #[derive(Debug, Clone)]
 pub struct ArchiveSettings {
-    /// Where to; none = it does not.
+    /// Destination of the archive; `None` disables archiving.
     pub url: Option<String>,
-    /// What it does by itself.
+    /// Retention applied by the periodic archiving job.
     pub retention: RetentionPolicy,
-    /// A folder for files on their way.
+    /// Folder for temporary files.
     pub scratch_folder: PathBuf,
-    /// What its files say made them.
+    /// Program name and version recorded in archive files.
     pub made_by: String,
-    /// How often it looks by itself; none = as it is made.
+    /// How often the periodic job runs; `None` uses the default.
     pub interval: Option<Duration>,
     /// Tests only.
     pub failpoint: Option<ArchiveFailpoint>,
-    /// When tasks were restored. Of one store; copies of the settings share it.
+    /// Restore times of tasks in one store, shared by copies of these settings.
     pub restore_times: Arc<TailedFold<RestoreTimes>>,
 }
 
@@ -122,39 +122,34 @@ impl Default for ArchiveSettings {
     }
 }
 
-/// What is archived in one go.
+/// One archiving pass.
 #[derive(Debug, Clone)]
 pub struct ArchivePassRequest {
-    /// How long tasks are kept.
     pub retention: RetentionPolicy,
-    /// Of which queues; `Retention` holds for their kin.
+    /// Queues whose tasks are examined; `retention` still applies to related tasks in other queues.
     pub queues: QueueSelection,
-    /// Those that ended before this are looked at.
+    /// Only tasks that ended before this are examined.
     pub before: Timestamp,
-    /// Go on behind this place.
+    /// Continue after this position.
     pub after: Option<ArchiveCursor>,
-    /// Only look.
+    /// Report what would be archived without changing anything.
     pub dry_run: bool,
-    /// Who.
     pub by: String,
-    /// No further family is begun after this time; the answer says where to go on.
+    /// After this time no further group is started, and the reply says where to continue.
     pub time: Duration,
 }
 
-/// What a coordinator archives with.
+/// Archives ended tasks and restores them.
 #[derive(Clone)]
 pub struct TaskArchiver {
-    /// The log.
     pub store: Arc<dyn Store>,
-    /// The time.
     pub clock: Arc<Clock>,
-    /// How.
     pub settings: ArchiveSettings,
 }
 
 enum ArchiveGroupError {
     MustStay(String),
-    /// Another coordinator has archived it: nobody needs to hear of it.
+    /// Another coordinator has already archived it; this is not an error.
     Gone,
     Storage(ObjectStorageError),
     Store(StoreError),
@@ -167,17 +162,18 @@ impl From<CopyGroupError> for ArchiveGroupError {
             CopyGroupError::Gone => Self::Gone,
             CopyGroupError::Store(error) => Self::Store(error),
             CopyGroupError::File { path, source } => {
-                Self::Storage(ObjectStorageError::Local { path, doing: "a family is written to it", source })
+                Self::Storage(ObjectStorageError::Local { path, doing: "writing a lineage group to it", source })
             }
         }
     }
 }
 
 impl TaskArchiver {
-    /// Looks at a page of old tasks and archives what may go.
+    /// Examines a page of ended tasks and archives those past their retention.
     ///
     /// # Errors
-    /// The archive, or the store, cannot be used. What was archived before stands in the log.
+    /// Fails if the archive or the store cannot be used. Groups archived before the failure are recorded in
+    /// the log.
     pub async fn archive_page(
         &self,
         place: Option<&ObjectStorage>,
@@ -238,7 +234,7 @@ impl TaskArchiver {
             match ended {
                 Ok(archived) => response.archived.push(archived),
                 Err(ArchiveGroupError::MustStay(why)) => {
-                    // What another coordinator archives meanwhile breaks off, in whatever it was being read for.
+                    // If another coordinator archives the group meanwhile, any read of it can fail.
                     if self.store.stream_head(StreamId::Task(task)).await?.is_some() {
                         response.kept.push(RetainedGroup { task, why });
                     }
@@ -251,8 +247,8 @@ impl TaskArchiver {
         Ok(response)
     }
 
-    /// Archives some at once. Nothing else is read of the store meanwhile: one that nobody polled would keep what it
-    /// has of the store's connections, and the reader wait for it.
+    /// Archives several groups concurrently. Nothing else may read from the store meanwhile: a future that is
+    /// not polled would keep its database connection, and the reader would wait for it.
     async fn archive_groups(
         &self,
         place: &ObjectStorage,
@@ -265,7 +261,7 @@ impl TaskArchiver {
         join_all(each).await
     }
 
-    /// Copies, reads back, removes.
+    /// Copies a group, reads the copy back, and removes the streams.
     async fn archive_group(
         &self,
         place: &ObjectStorage,
@@ -276,7 +272,7 @@ impl TaskArchiver {
             let path = self.settings.scratch_folder.clone();
             ArchiveGroupError::Storage(ObjectStorageError::Local {
                 path,
-                doing: "making a file in it",
+                doing: "creating a file in it",
                 source,
             })
         };
@@ -294,13 +290,14 @@ impl TaskArchiver {
             place.put_file_if_absent(&name, made.path()).await.map_err(ArchiveGroupError::Storage)?;
         let mut back = self.verify_copy(place, &name, hash).await;
         if !is_new && matches!(back, Err(ArchiveGroupError::MustStay(_))) {
-            // Its name says what the bytes have to be: what stood there was damaged.
+            // The name contains the hash of the content, so an existing file that differs is damaged and is
+            // overwritten.
             place.put_file(&name, made.path()).await.map_err(ArchiveGroupError::Storage)?;
             back = self.verify_copy(place, &name, hash).await;
         }
         let proven = back?;
         if proven.header != header || proven.events != events {
-            return Err(ArchiveGroupError::MustStay(format!("its copy {name} is not what was copied")));
+            return Err(ArchiveGroupError::MustStay(format!("its copy {name} differs from the original")));
         }
         let archived = StreamsArchived {
             task: family.task,
@@ -311,7 +308,7 @@ impl TaskArchiver {
             bytes,
             streams: header.streams,
         };
-        // For whoever looks through the archive without a store: the event as a line.
+        // The event as a line, so that the archive can be searched without a store.
         let mut line = serde_json::to_vec(&archived).unwrap_or_default();
         line.push(b'\n');
         place
@@ -331,7 +328,7 @@ impl TaskArchiver {
         Ok(ArchivedGroup { file: Some(name), bytes, ..count_group(family) })
     }
 
-    /// Proves a copy as it stands where it went, and not as it was made here.
+    /// Verifies a copy by reading it back from its destination.
     async fn verify_copy(
         &self,
         place: &ObjectStorage,
@@ -342,20 +339,21 @@ impl TaskArchiver {
             let path = self.settings.scratch_folder.clone();
             ArchiveGroupError::Storage(ObjectStorageError::Local {
                 path,
-                doing: "making a file in it",
+                doing: "creating a file in it",
                 source,
             })
         })?;
         place.get_file(name, back.path()).await.map_err(ArchiveGroupError::Storage)?;
         let proven = archive_file::verify_file(back.path(), hash).await;
         proven.map_err(|error| {
-            ArchiveGroupError::MustStay(format!("its copy {name} does not hold: {}", error_chain(&error)))
+            ArchiveGroupError::MustStay(format!("its copy {name} is damaged: {}", error_chain(&error)))
         })
     }
 
     fn die_at(&self, at: ArchiveFailpoint) {
         if self.settings.failpoint == Some(at) {
-            // Should it fail, the coordinator lives on, and the test that waits for its death fails.
+            // If raising the signal fails, the coordinator survives and the test that waits for its death
+            // fails.
             let _ = raise(Signal::SIGKILL);
         }
     }
@@ -371,10 +369,10 @@ async fn hash_in_background(path: &Path) -> Result<(BlobHash, u64), ArchiveGroup
     }
 }
 
-/// Hexadecimal digits of a file's hash in its name: no two files of one task ever share them.
+/// Hexadecimal digits of the file's hash in its name, enough that no two files of a task collide.
 const NAME_DIGITS: usize = 32;
 
-/// The same for the same bytes, and for no others: what once stands under a name is never replaced by anything else.
+/// Builds a name that depends on the file's content, so a file is never overwritten with different content.
 fn archive_file_name(
     family: &LineageGroup,
     hash: BlobHash,
@@ -397,7 +395,7 @@ fn count_group(family: &LineageGroup) -> ArchivedGroup {
     }
 }
 
-/// A result that its task was to give, and that nobody told of, is still to be delivered: whoever does so reads it here.
+/// Requires that every result with a requested delivery was delivered: the deliverer reads it from the log.
 async fn require_delivered(store: &dyn Store, family: &LineageGroup) -> Result<(), CopyGroupError> {
     for (task, _) in &family.tasks {
         let Some((record, _)) = store.get_task(*task).await? else { continue };
@@ -421,15 +419,15 @@ async fn require_delivered(store: &dyn Store, family: &LineageGroup) -> Result<(
             let short = task.short();
             let what = wanted.as_str();
             return Err(CopyGroupError::MustStay(format!(
-                "the {what} that task {short} is to give is not delivered yet: `docket up` or `docket apply {short}` \
-                 where its repository is, or `docket accept {short}` if nobody wants it any more"
+                "the {what} of task {short} is not delivered yet: run `docket up` or `docket apply {short}` \
+                 in its repository, or `docket accept {short}` if it is no longer needed"
             )));
         }
     }
     Ok(())
 }
 
-/// When the task ended, if that, and when it was last brought back, was long enough ago for its queue.
+/// Checks that the task ended, and was last restored, long enough ago for its queue's retention.
 fn check_retention(
     record: &TaskRecord,
     restored: Option<Timestamp>,
@@ -442,35 +440,35 @@ fn check_retention(
     };
     match retention.for_queue(&record.spec.queue) {
         KeepFor::Ms(ms) if restored.is_some_and(|at| at.plus_ms(ms) > now) => {
-            Err(format!("task {short} was brought back lately"))
+            Err(format!("task {short} was restored recently"))
         }
         KeepFor::Ms(ms) if ended_at.plus_ms(ms) <= now => Ok(ended_at),
-        KeepFor::Ms(_) => Err(format!("task {short} shares history with it and ended lately")),
-        KeepFor::Forever => Err(format!("task {short} shares history with it and its queue keeps for ever")),
+        KeepFor::Ms(_) => Err(format!("task {short} shares history with it and ended recently")),
+        KeepFor::Forever => Err(format!("task {short} shares history with it and its queue keeps tasks \
+             forever")),
     }
 }
 
-/// What was asked of the archive cannot be done.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveAccessError {
     /// The archive cannot be used.
     #[error(transparent)]
     Storage(#[from] ObjectStorageError),
-    /// The file does not hold, or the store refuses it.
+    /// The file is invalid, or the store refuses it.
     #[error(transparent)]
     File(#[from] ArchiveFileError),
-    /// When tasks were restored before cannot be read.
+    /// The restore times of tasks cannot be read.
     #[error(transparent)]
     Restores(#[from] FoldError),
-    /// The store cannot.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Where the file of an archived stream is: in the archive as it is set here, or where it was put.
+/// Finds the storage that holds the file of an archived stream: the configured archive, or the location
+/// recorded in the stub.
 ///
 /// # Errors
-/// [`PlaceError`]: it is in neither, whole.
+/// [`ObjectStorageError`] if neither has the complete file.
 pub async fn find_storage(stub: &ArchiveStub, to: Option<&str>) -> Result<ObjectStorage, ObjectStorageError> {
     let mut places: Vec<&str> = to.into_iter().chain([stub.location.as_str()]).collect();
     places.dedup();
@@ -478,7 +476,7 @@ pub async fn find_storage(stub: &ArchiveStub, to: Option<&str>) -> Result<Object
     for url in &places {
         match open_if_present(stub, url).await {
             Ok(place) => return Ok(place),
-            // What is there and is not what it was says more than that it is not there.
+            // A damaged file is more informative than a missing one, so its error is kept.
             Err(error) => failed = failed.filter(|_| error.is_absent()).or(Some(error)),
         }
     }
@@ -499,23 +497,23 @@ async fn open_if_present(stub: &ArchiveStub, url: &str) -> Result<ObjectStorage,
     }
 }
 
-/// Copies the file of an archived stream to this machine, proven.
+/// Copies the file of an archived stream to this machine and verifies it.
 pub async fn fetch_file(
     stub: &ArchiveStub,
     to: Option<&str>,
     scratch: &Path,
 ) -> Result<tempfile::NamedTempFile, ArchiveAccessError> {
     let local =
-        |source| ObjectStorageError::Local { path: scratch.to_owned(), doing: "making a file in it", source };
+        |source| ObjectStorageError::Local { path: scratch.to_owned(), doing: "creating a file in it", source };
     let file = tempfile::NamedTempFile::new_in(scratch).map_err(local)?;
     find_storage(stub, to).await?.get_file(&stub.file, file.path()).await?;
     Ok(file)
 }
 
-/// Brings the family of an archived stream back.
+/// Restores the lineage group of an archived stream.
 ///
 /// # Errors
-/// [`RestoreFailed`]: nothing is back.
+/// [`ArchiveAccessError`] if the file or the store cannot be used. Nothing was restored.
 pub async fn restore_group(
     archiver: &TaskArchiver,
     stub: &ArchiveStub,

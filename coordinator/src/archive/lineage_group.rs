@@ -1,4 +1,4 @@
-//! Which streams go together, and writing them into a file.
+//! Lineage groups: streams that are archived together, and the file they are copied into.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,30 +20,27 @@ use tokio::sync::mpsc;
 
 use crate::store::{Store, StoreError};
 
-/// Level of zstd: most of it is packs, which do not shrink, and texts, which do at any level.
+/// zstd level. Most content is packs, which do not shrink, and text, which compresses well at any level.
 const ZSTD_LEVEL: i32 = 6;
 
-/// Lines that wait for the thread that compresses them.
+/// Lines queued for the compression thread.
 const LINES_IN_FLIGHT: usize = 64;
 
-/// Why a family is not copied.
+/// Why a lineage group is not copied.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CopyGroupError {
-    /// It stays as it is; for people.
+    /// The group must stay in the log; the reason is for people.
     #[error("{0}")]
     MustStay(String),
-    /// It is not here any more: another coordinator archived it.
-    #[error("it is not here any more")]
+    /// Another coordinator has already archived it.
+    #[error("it no longer exists here")]
     Gone,
-    /// The store cannot.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The file cannot be written.
     #[error("{path} cannot be written")]
     File {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -53,27 +50,26 @@ fn must_stay(why: impl Into<String>) -> CopyGroupError {
     CopyGroupError::MustStay(why.into())
 }
 
-/// A family: its streams in the order of its file.
+/// Streams that share history, in the order of their file.
 #[derive(Debug)]
 pub(super) struct LineageGroup {
-    /// The task that was looked at first among them, by id.
+    /// The group's first task by id.
     pub(super) task: TaskId,
     pub(super) tasks: Vec<(TaskId, Head)>,
-    /// What their stubs keep.
     archived_tasks: BTreeMap<TaskId, ArchivedTask>,
-    /// Each after the one that it stands on.
+    /// Runs, each after the run it continues.
     pub(super) runs: Vec<RunView>,
 }
 
 impl LineageGroup {
-    /// Events of all streams.
+    /// Number of events in all streams.
     pub(super) fn event_count(&self) -> u64 {
         let tasks: u64 = self.tasks.iter().map(|(_, head)| head.seq.0).sum();
         tasks + self.runs.iter().map(|run| run.head.seq.0).sum::<u64>()
     }
 }
 
-/// Finds the family of the task `of`; `may_go` says of each task why it must stay, if it must.
+/// Collects the group of the task `of`. `may_go` returns the reason why a task must stay, if there is one.
 pub(super) async fn gather_group(
     store: &dyn Store,
     of: TaskId,
@@ -88,7 +84,7 @@ pub(super) async fn gather_group(
             if task == of {
                 return Err(CopyGroupError::Gone);
             }
-            return Err(must_stay(format!("task {} is not here", task.short())));
+            return Err(must_stay(format!("task {} does not exist here", task.short())));
         };
         may_go(&record).map_err(CopyGroupError::MustStay)?;
         tasks.insert(task, Head { seq: record.seq, hash: record.hash });
@@ -113,16 +109,16 @@ pub(super) async fn gather_group(
     let gathered = LineageGroup { task: first, tasks, archived_tasks: kept_of, runs };
     if gathered.event_count() > ARCHIVE_EVENTS_MAX {
         return Err(must_stay(format!(
-            "it has more than {ARCHIVE_EVENTS_MAX} events, which do not come back at once"
+            "it has more than {ARCHIVE_EVENTS_MAX} events, too many to restore at once"
         )));
     }
     if gathered.runs.iter().any(|run| run.ended_at.is_none() && run.status == "running") {
-        return Err(must_stay("one of its runs still runs"));
+        return Err(must_stay("one of its runs is still running"));
     }
     Ok(gathered)
 }
 
-/// Parents first, otherwise by id.
+/// Sorts runs: parents first, otherwise by id.
 fn parents_first(runs: BTreeMap<RunId, RunView>) -> Result<Vec<RunView>, CopyGroupError> {
     let (mut left, mut done, mut placed) = (runs, Vec::new(), BTreeSet::new());
     while !left.is_empty() {
@@ -132,7 +128,7 @@ fn parents_first(runs: BTreeMap<RunId, RunView>) -> Result<Vec<RunView>, CopyGro
             .map(|run| run.id)
             .collect();
         if ready.is_empty() {
-            return Err(must_stay("one of its runs stands on a run that is not here"));
+            return Err(must_stay("one of its runs continues a run that does not exist here"));
         }
         for id in ready {
             placed.insert(id);
@@ -142,14 +138,14 @@ fn parents_first(runs: BTreeMap<RunId, RunView>) -> Result<Vec<RunView>, CopyGro
     Ok(done)
 }
 
-/// What was written.
+/// What was written to the file.
 #[derive(Debug)]
 pub(super) struct CopiedGroup {
     pub(super) header: ArchiveHeader,
     pub(super) events: u64,
 }
 
-/// Writes a family into the file at `path`.
+/// Writes a group to the file at `path`.
 pub(super) async fn copy_group(
     store: &dyn Store,
     family: &LineageGroup,
@@ -168,7 +164,7 @@ pub(super) async fn copy_group(
     for run in &family.runs {
         let Some(of) = told.get(&run.id).filter(|of| of.task == run.task) else {
             return Err(must_stay(format!(
-                "its task does not speak of run {}, which was imported",
+                "its task does not mention run {}, which was imported",
                 run.id.short()
             )));
         };
@@ -198,8 +194,9 @@ async fn write_group(
     header: &ArchiveHeader,
     lines: &mpsc::Sender<String>,
 ) -> Result<u64, CopyGroupError> {
-    // Where the other end broke off, it says why.
-    let put = async |line: String| lines.send(line).await.map_err(|_| must_stay("the file broke off"));
+    // If the writer thread stopped, it reports the reason itself.
+    let put = async |line: String| lines.send(line).await.map_err(|_| must_stay("the file could not be \
+         written to its end"));
     let (mut writer, first) = ExportWriter::begin_archive(header.clone());
     put(first).await?;
     let (mut needs, mut events) = (BlobRefs::default(), 0);
@@ -208,7 +205,8 @@ async fn write_group(
         while after < head.seq {
             let page = store.read_events(stream.clone(), after, PAGE_EVENTS_MAX).await?;
             let Some(last) = page.last().map(|event| event.seq) else {
-                return Err(must_stay(format!("{stream} ends before its head; `docket verify` says more")));
+                return Err(must_stay(format!("{stream} ends before its head; run `docket verify` for \
+                     details")));
             };
             for event in page.iter().filter(|event| event.seq <= head.seq) {
                 let unknown = |error| must_stay(format!("{stream}, event {}: {error}", event.seq));
@@ -228,7 +226,8 @@ async fn write_group(
     Ok(events)
 }
 
-/// The blobs that are named and stored, manifests before what they name; an error where one is needed and gone.
+/// Lists the stored blobs that are referenced, manifests before the blobs they reference. Fails if a required
+/// blob is missing.
 async fn list_blobs(store: &dyn Store, needs: &mut BlobRefs) -> Result<Vec<BlobHash>, CopyGroupError> {
     let manifests: Vec<BlobHash> =
         needs.all().filter(|(_, need)| need.manifest.is_some()).map(|(blob, _)| blob.hash).collect();
@@ -243,7 +242,7 @@ async fn list_blobs(store: &dyn Store, needs: &mut BlobRefs) -> Result<Vec<BlobH
     let present: BTreeSet<BlobHash> = store.find_present_blobs(all.clone()).await?.into_iter().collect();
     if let Some((blob, need)) = needs.required().find(|(blob, _)| !present.contains(&blob.hash)) {
         let why =
-            format!("blob {} is not stored, which event {} of {} names", blob.hash, need.seq, need.stream);
+            format!("blob {}, referenced by event {} of {}, is not stored", blob.hash, need.seq, need.stream);
         return Err(must_stay(why));
     }
     let first: BTreeSet<BlobHash> = manifests.iter().copied().collect();
@@ -251,7 +250,7 @@ async fn list_blobs(store: &dyn Store, needs: &mut BlobRefs) -> Result<Vec<BlobH
     Ok(manifests.iter().copied().chain(rest).collect())
 }
 
-/// What the family's tasks say of their runs.
+/// Reads the runs that the group's tasks name.
 async fn read_run_origins(
     store: &dyn Store,
     family: &LineageGroup,
@@ -284,7 +283,7 @@ fn apply_task_event(record: &mut Option<TaskRecord>, task: TaskId, event: &Envel
         (None, TaskEvent::TaskSubmitted(first)) => {
             *record = Some(TaskRecord::from_submitted(task, meta, first))
         }
-        (None, _) => return Err("a task does not begin like this".to_owned()),
+        (None, _) => return Err("a task cannot begin with this event".to_owned()),
         (Some(record), typed) => record.apply(meta, typed).map_err(|error| error.to_string())?,
     }
     Ok(())

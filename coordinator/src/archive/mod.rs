@@ -1,16 +1,18 @@
-//! The archive: tasks that ended long ago, moved out of the log into files of a folder or a bucket, and back.
+//! The archive: moves tasks that ended long ago from the log into files in a folder or bucket, and back.
 //!
-//! A family goes together: every run that shares history with another of it, their tasks, and those tasks'
-//! other runs. It is copied into a file, the file is read back from where it went and proven, and then one
-//! transaction removes its streams and leaves a stub of each ([`crate::store`]). A coordinator that dies in
-//! between loses nothing: until the transaction the streams are in the log, and the next copy of the same bytes has
-//! the same name. A file's name has the hash of its bytes, so that no other build, and no later copy, ever writes
-//! other bytes where a stub (of this database, or of a backup of it) looks for these. Nothing here deletes a file.
+//! Streams that share history are archived as one lineage group: the runs, their tasks, and those tasks'
+//! other runs. The group is copied into a file, the file is read back from its destination and verified, and
+//! then one transaction removes the streams and leaves a stub for each ([`crate::store`]). A coordinator that
+//! dies in between loses nothing: until the transaction the streams are in the log, and the next copy of the
+//! same bytes gets the same name. The name contains the hash of the content, so no other build and no later
+//! copy can overwrite a file that a stub (of this database or of a backup) refers to. Nothing here deletes a
+//! file.
 //!
-//! A stub says where its file was put. It is looked for where the archive is now, then there: an archive may be
-//! moved, and a database brought to another machine.
+//! A stub records where its file was written. The file is looked up in the configured archive first and then
+//! at the recorded location, so an archive can be moved and a database can be copied to another machine.
 //!
-//! Called by the routes, the periodic task, and commands that read an archived run in a store of its own.
+//! Called by the HTTP routes, by the background job, and by commands that read an archived run through a
+//! temporary store.
 
 mod archive_file;
 mod archiver;

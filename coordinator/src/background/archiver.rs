@@ -1,7 +1,7 @@
-//! Archives what is old enough by the settings, if they say so.
+//! Background job that archives tasks past their configured retention.
 //!
-//! One coordinator does so at a time, by its term; where two do, for a clock is wrong, each makes files of its own,
-//! and one of them finds the streams gone.
+//! One coordinator at a time runs it, under a leader lease. If two run it at once because a clock is wrong,
+//! each writes its own files and one of them finds the streams gone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,26 +16,26 @@ use crate::{
     store::{QueueSelection, TermOutcome, TermRequest},
 };
 
-/// How often it is looked for old tasks.
+/// How often old tasks are looked for.
 const ARCHIVE_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// The first look after a start: not while everything else begins.
+/// Delay of the first pass after a start, so that it does not compete with startup work.
 const FIRST_DELAY: Duration = Duration::from_secs(60);
 
-/// How long a term lasts: longer than a page takes.
+/// Length of the leader lease, longer than one page takes.
 const TERM_MS: u64 = 120_000;
 
-/// How long one page takes at most, after which the term is taken again.
+/// Longest time for one page, after which the leader lease is renewed.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Runs until the shutdown.
+/// Archives old tasks until shutdown.
 pub(crate) async fn archive_old_tasks(app: Arc<AppState>) {
     let archiver = app.task_archiver();
     if archiver.settings.url.is_none() || archiver.settings.retention.keeps_everything() {
         return;
     }
     let holder = clock::new_id().to_string();
-    // Tests of the whole wait no hour.
+    // Tests shorten the interval and do not wait an hour.
     let (first, every) =
         archiver.settings.interval.map_or((FIRST_DELAY, ARCHIVE_INTERVAL), |every| (every, every));
     let mut wait = first;
@@ -46,7 +46,7 @@ pub(crate) async fn archive_old_tasks(app: Arc<AppState>) {
         }
         wait = every;
         if let Err(error) = archive_once(&archiver, &holder, &app.shutdown).await {
-            tracing::error!("nothing is archived for now: {error}");
+            tracing::error!("archiving is suspended: {error}");
         }
     }
 }
@@ -94,10 +94,10 @@ async fn archive_once(
             let done =
                 archiver.archive_page(Some(&place), &asked).await.map_err(|error| error_chain(&error))?;
             if !done.archived.is_empty() {
-                tracing::info!(families = done.archived.len(), "old tasks were archived");
+                tracing::info!(families = done.archived.len(), "archived old tasks");
             }
             for kept in &done.kept {
-                tracing::debug!(task = %kept.task, "an old task is not archived: {}", kept.why);
+                tracing::debug!(task = %kept.task, "could not archive an old task: {}", kept.why);
             }
             after = done.next;
             if after.is_none() {

@@ -1,13 +1,14 @@
-//! Writes down, now and then, which calls were refused.
+//! Background job that periodically writes rejected requests to the audit log.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{app::AppState, clock::jittered_interval, error_chain::error_chain, system::write_audit};
 
-/// How often at most. With the events of one writing it bounds what a flood of wrong tokens writes.
+/// Shortest interval between two writes. With the limit on events per write it bounds what a flood of wrong
+/// tokens can write.
 const WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Runs until the shutdown, and once more then.
+/// Writes the counts until shutdown, and once more at shutdown.
 pub(crate) async fn write_auth_failures(app: Arc<AppState>) {
     loop {
         let over = tokio::select! {
@@ -16,9 +17,9 @@ pub(crate) async fn write_auth_failures(app: Arc<AppState>) {
         };
         let events = app.auth_failures.take_events();
         if !events.is_empty() {
-            tracing::warn!("calls were refused for their tokens; see `docket logs system/audit`");
+            tracing::warn!("requests were rejected for their tokens; see `docket logs system/audit`");
             if let Err(error) = write_audit(&*app.store, events, app.clock.now()).await {
-                tracing::error!("refused calls are not in the log: {}", error_chain(&error));
+                tracing::error!("could not record rejected requests in the log: {}", error_chain(&error));
             }
         }
         if over {

@@ -1,4 +1,4 @@
-//! Keeps this coordinator's clock with its source.
+//! Background job that keeps this coordinator's clock in sync with its source.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,14 +9,14 @@ use crate::{
     leases::{ClockObservation, LeaderLease, check_clock},
 };
 
-/// How often the machine's own clock is looked at, and the database's while it is stepped. Costs next to nothing.
+/// How often the machine's own clock is read, and the database's during a clock step. Cheap.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the database's clock is asked for while it is steady.
+/// How often the database's clock is read while it is steady.
 const STEADY_DATABASE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Runs until the shutdown.
+/// Follows the clock until shutdown.
 pub(crate) async fn follow_clock(app: Arc<AppState>, lead: Arc<LeaderLease>) {
-    // Only a store with coordinators elsewhere has hints for them, and a clock for all of them.
+    // Only a store shared by several coordinators has hints, and a clock common to all of them.
     let usual =
         if app.store.coordinator_hints().is_some() { STEADY_DATABASE_INTERVAL } else { POLL_INTERVAL };
     let mut every = usual;
@@ -31,7 +31,7 @@ pub(crate) async fn follow_clock(app: Arc<AppState>, lead: Arc<LeaderLease>) {
                 every = if seen == ClockObservation::SharedStepped { POLL_INTERVAL } else { usual };
             }
             Ok(None) => every = POLL_INTERVAL,
-            Err(error) => tracing::debug!("the clock is not compared for now: {}", error_chain(&error)),
+            Err(error) => tracing::debug!("cannot compare the clock: {}", error_chain(&error)),
         }
     }
 }

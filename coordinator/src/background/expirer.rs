@@ -1,9 +1,10 @@
-//! Gives back leases that nobody renews.
+//! Background job that ends expired leases.
 //!
-//! Invariant: no lease is ended but under this coordinator's term (`leases/leader_lease.rs`), which gave every lease its time
-//! where workers may have been alive and unheard before it, and by a clock that was compared with its source after the
-//! deadline was read. Where the source answers late, only leases are ended that are past their deadline by more than the
-//! clocks can differ: a slow database delays the end of a lease by as long as its answers take, and never prevents it.
+//! Invariant: a lease is ended only while this coordinator holds the maintenance lease
+//! (`leases/leader_lease.rs`), which has already extended leases whose workers may have had no coordinator to
+//! talk to, and only by a clock that was compared with its source after the deadline was read. If the source
+//! replies late, only leases overdue by more than the possible clock difference are ended: a slow database
+//! delays the end of a lease by its response time but never prevents it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,33 +20,34 @@ use crate::{
     wakeups::WakeupBus,
 };
 
-/// Leases ended in one round; the next round follows at once while there are as many.
+/// Leases ended per round; a full round is followed by the next at once.
 const ROUND_MAX: u32 = 500;
-/// Longest wait between two rounds: how late a lost worker may be noticed.
+/// Longest wait between rounds: bounds how late a lost worker is noticed.
 const ROUND_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// Wait after the store failed.
+/// Wait after a store failure.
 const STORE_RETRY: Duration = Duration::from_millis(500);
-/// How often it is said at most that the database's clock cannot be compared in time.
+/// Shortest interval between warnings that the database's clock cannot be compared in time.
 const WARN_INTERVAL_MS: u64 = 60_000;
 
-/// What a round found.
+/// Result of one round.
 struct ExpiryRound {
-    /// Leases that were looked at.
+    /// Number of leases examined.
     checked: u32,
-    /// What a late answer says of the clock; none where the clock was compared in time, or did not matter.
+    /// What a late reply says about the clock; `None` if the clocks were compared in time or it did not
+    /// matter.
     late_answer: Option<LateAnswer>,
 }
 
-/// What an answer says that came too late to compare clocks by it.
+/// What a reply that arrived too late for a clock comparison still shows.
 #[derive(Clone, Copy)]
 enum LateAnswer {
-    /// The clocks differ by at most so many milliseconds.
+    /// The clocks differ by at most this many milliseconds.
     Bounded(u64),
-    /// The clocks differ by a step: no lease may be ended by this one.
+    /// The clocks differ by a step, so this clock must not end leases.
     Differs,
 }
 
-/// Runs until the shutdown.
+/// Ends expired leases until shutdown.
 pub(crate) async fn expire_leases(app: Arc<AppState>, lead: Arc<LeaderLease>) {
     let tenth = Duration::from_millis(app.lease_length.configured_ms() / 10);
     let every = ROUND_INTERVAL_MAX.min(tenth.max(Duration::from_millis(10)));
@@ -64,7 +66,7 @@ pub(crate) async fn expire_leases(app: Arc<AppState>, lead: Arc<LeaderLease>) {
             }
             Ok(_) => jittered_interval(every),
             Err(error) => {
-                tracing::warn!("leases are not looked at for now: {}", error_chain(&error));
+                tracing::warn!("cannot check leases: {}", error_chain(&error));
                 jittered_interval(STORE_RETRY)
             }
         };
@@ -79,12 +81,12 @@ fn warn_late(late: LateAnswer) {
     match late {
         LateAnswer::Bounded(late_ms) => tracing::warn!(
             late_ms,
-            "the database answers slowly, so lost leases end late by as much as the clocks may differ; look for what \
-             keeps the database busy"
+            "the database responds slowly, so lost leases end late by up to the possible clock difference; \
+             check the load of the database"
         ),
         LateAnswer::Differs => tracing::warn!(
-            "the database answers slowly and its clock differs from this coordinator's: no lease is ended until they \
-             agree or the step is followed"
+            "the database responds slowly and its clock differs from this coordinator's; no lease is ended \
+             until the clocks agree or the step is followed"
         ),
     }
 }
@@ -101,7 +103,7 @@ async fn expire_round(app: &AppState, lead: &LeaderLease) -> Result<ExpiryRound,
     if expired.is_empty() {
         return Ok(nothing);
     }
-    // Their deadlines may have been written by a coordinator that follows a step which this one has not seen yet.
+    // The deadlines may have been written by a coordinator that already follows a step this one has not seen.
     let (late, ahead_ms) = match check_clock(store, clock).await? {
         Some(seen) => {
             lead.handle_clock_observation(seen);
@@ -114,7 +116,8 @@ async fn expire_round(app: &AppState, lead: &LeaderLease) -> Result<ExpiryRound,
     };
     let count = u32::try_from(expired.len()).unwrap_or(ROUND_MAX);
     for (task, epoch) in expired {
-        // A round may take longer than the term, the whole process may have stood still, or the clock was stepped.
+        // The round may have outlasted the leader lease, the process may have been suspended, or the clock
+        // may have been stepped.
         if !lead.can_end_leases() {
             return Ok(nothing);
         }
@@ -126,18 +129,17 @@ async fn expire_round(app: &AppState, lead: &LeaderLease) -> Result<ExpiryRound,
     Ok(ExpiryRound { checked: count, late_answer: late })
 }
 
-/// A lease that was found past its deadline.
+/// A lease found past its deadline.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExpiredLease {
     pub(crate) task: TaskId,
     pub(crate) epoch: Epoch,
-    /// By how much this clock may be ahead, in milliseconds.
+    /// How far this clock may be ahead, in milliseconds.
     pub(crate) clock_error_ms: u64,
 }
 
-/// Ends a lease that is past its deadline by more than this clock may be ahead, unless it was
-/// renewed since: a round of many takes a while, and a worker that was heard of meanwhile keeps the lease. Answers the
-/// worker that lost it.
+/// Ends a lease that is overdue by more than this clock may be ahead, unless it was renewed meanwhile: a
+/// large round takes time, and a worker that was heard from keeps its lease. Returns the worker that lost it.
 pub(crate) async fn expire_if_overdue(
     store: &dyn Store,
     clock: &Clock,
@@ -157,10 +159,10 @@ pub(crate) async fn expire_if_overdue(
             return Ok(before.worker);
         }
         Err(CommandError::Store(error)) => return Err(error),
-        // Another coordinator was faster, or the task moved on.
+        // Another coordinator was faster, or the task has changed.
         Err(CommandError::Rejected(_) | CommandError::TaskNotFound(_)) => {}
         Err(CommandError::Append(error)) => {
-            tracing::error!(%task, "a lease could not be ended: {}", error_chain(&*error));
+            tracing::error!(%task, "could not end a lease: {}", error_chain(&*error));
         }
     }
     Ok(None)

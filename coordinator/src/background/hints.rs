@@ -1,6 +1,6 @@
-//! Passes wake-ups between coordinators of one database.
+//! Background jobs that exchange wake-up hints between the coordinators of a database.
 //!
-//! Nothing depends on it: everybody who waits polls as well, more slowly while this one hears the others.
+//! Nothing depends on hints for correctness: every waiter also polls, less often while hints arrive.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,14 +11,14 @@ use crate::{
     store::{CoordinatorHints, HintListener, HintMessage},
 };
 
-/// Between two hints that are sent: a burst of appends is one piece of news.
+/// Pause between two hints, so that a burst of appends sends one.
 const SEND_PAUSE: Duration = Duration::from_millis(20);
-/// How often it is looked whether others listen at all; who begins to says so.
+/// How often this coordinator checks whether others listen. A new listener also announces itself.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
-/// Pause before it listens again.
+/// Pause before listening again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Tells the others. Runs until the shutdown.
+/// Sends hints to the other coordinators until shutdown.
 pub(crate) async fn send_hints(app: Arc<AppState>, hints: Arc<dyn CoordinatorHints>) {
     loop {
         let hint = tokio::select! {
@@ -26,25 +26,25 @@ pub(crate) async fn send_hints(app: Arc<AppState>, hints: Arc<dyn CoordinatorHin
             hint = app.wakeups.next_hint() => hint,
         };
         if let Err(error) = hints.send(hint).await {
-            tracing::debug!("other coordinators are not told: {}", error_chain(&error));
+            tracing::debug!("cannot notify other coordinators: {}", error_chain(&error));
         }
         tokio::time::sleep(SEND_PAUSE).await;
     }
 }
 
-/// Hears the others. Runs until the shutdown.
+/// Receives hints from the other coordinators until shutdown.
 pub(crate) async fn follow_hints(app: Arc<AppState>, hints: Arc<dyn CoordinatorHints>) {
     loop {
         match hints.open_listener().await {
             Ok(None) => return,
             Ok(Some(listener)) => {
-                // What came before is found by looking.
+                // Anything that happened before this is found by polling.
                 app.wakeups.set_hears_hints(true);
                 receive_hints(listener, &*hints, &app).await;
                 app.wakeups.set_hears_hints(false);
-                tracing::debug!("hints of other coordinators are not heard for now");
+                tracing::debug!("not receiving hints from other coordinators");
             }
-            Err(error) => tracing::debug!("no hints for now: {}", error_chain(&error)),
+            Err(error) => tracing::debug!("not receiving hints: {}", error_chain(&error)),
         }
         tokio::select! {
             () = app.shutdown.cancelled() => return,
@@ -53,7 +53,7 @@ pub(crate) async fn follow_hints(app: Arc<AppState>, hints: Arc<dyn CoordinatorH
     }
 }
 
-/// Until the connection is gone.
+/// Receives hints until the connection is lost.
 async fn receive_hints(mut listener: Box<dyn HintListener>, hints: &dyn CoordinatorHints, app: &AppState) {
     loop {
         let heard = tokio::select! {
@@ -65,7 +65,7 @@ async fn receive_hints(mut listener: Box<dyn HintListener>, hints: &dyn Coordina
             Some(HintMessage::Hint(hint)) => app.wakeups.receive_hint(hint),
             Some(HintMessage::ListenerPresent) => {
                 if let Err(error) = hints.has_other_listener().await {
-                    tracing::debug!("whether others listen is not known: {}", error_chain(&error));
+                    tracing::debug!("cannot determine whether other coordinators listen: {}", error_chain(&error));
                 }
             }
             None => return,

@@ -1,8 +1,8 @@
-//! Makes tasks of what applications put into the inbox within transactions of their own.
+//! Background job that turns rows of the transactional inbox into tasks.
 //!
-//! It polls: a NOTIFY in an application's transaction would take a lock over the whole database at its commit, and a
-//! look at an empty inbox is one step into an empty index. Invariants: a row is a task or stays, never neither and
-//! never twice, however many coordinators look; a row that is no task keeps back no other.
+//! It polls, because a NOTIFY inside an application's transaction takes a database-wide lock at commit, while
+//! checking an empty inbox is one step into an empty index. Invariants: a row is either a task or still in
+//! the inbox, never both, however many coordinators poll; an invalid row does not delay the others.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -26,23 +26,23 @@ use crate::{
     wakeups::WakeupBus,
 };
 
-/// How late an enqueued task may be noticed. Drawn between half of it and all.
+/// Longest delay until an enqueued task is noticed. Jittered between half of this and all of it.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Rows of one round; the next round follows at once while there are as many.
+/// Rows per round; a full round is followed by the next at once.
 const ROUND_MAX: u32 = 200;
-/// Wait after the store failed.
+/// Wait after a store failure.
 const STORE_RETRY: Duration = Duration::from_secs(2);
-/// Longest reason that is kept, in characters.
+/// Longest stored rejection reason, in characters.
 const REASON_CHARS_MAX: usize = 1000;
 
-/// Runs until the shutdown.
+/// Consumes the inbox until shutdown.
 pub(crate) async fn consume_inbox(app: Arc<AppState>) {
     loop {
         let wait = match consume_inbox_once(&*app.store, &app.redactor, &app.clock, &app.wakeups).await {
             Ok(moved) if moved >= ROUND_MAX as usize => Duration::ZERO,
             Ok(_) => jittered_interval(POLL_INTERVAL),
             Err(error) => {
-                tracing::warn!("the inbox is not looked at for now: {}", error_chain(&error));
+                tracing::warn!("cannot read the inbox: {}", error_chain(&error));
                 jittered_interval(STORE_RETRY)
             }
         };
@@ -53,8 +53,8 @@ pub(crate) async fn consume_inbox(app: Arc<AppState>) {
     }
 }
 
-/// Takes what waits, as far as one round goes; answers how many rows it settled. Where it fails, what was taken stays
-/// taken.
+/// Processes one round of waiting rows and returns how many were handled. If it fails, rows already processed
+/// stay processed.
 pub async fn consume_inbox_once(
     store: &dyn Store,
     redactor: &Redactor,
@@ -87,7 +87,6 @@ pub async fn consume_inbox_once(
     Ok(settled)
 }
 
-/// All in one transaction; where the store cannot do that, each by itself, so that the one at fault is found.
 async fn consume_rows(
     store: &dyn Store,
     moves: Vec<InboxMove>,
@@ -104,7 +103,7 @@ async fn consume_rows(
             Ok(mut became) => became.pop(),
             Err(error) if affects_all_rows(&error) => return Err(error),
             Err(error) => {
-                let reason = format!("the store does not take it: {}", error_chain(&error));
+                let reason = format!("the store rejects it: {}", error_chain(&error));
                 let found = InboxContent::Invalid(reason);
                 store.consume_inbox(vec![InboxMove { content: found, ..one }], clock.now()).await?.pop()
             }
@@ -114,7 +113,7 @@ async fn consume_rows(
     Ok(moved)
 }
 
-/// Whether it says nothing about a row.
+/// Whether the error says nothing about a particular row.
 const fn affects_all_rows(error: &StoreError) -> bool {
     match error {
         StoreError::Unavailable { .. }
@@ -127,7 +126,7 @@ const fn affects_all_rows(error: &StoreError) -> bool {
     }
 }
 
-/// The task that a row asks for, or why it asks for none.
+/// Builds the task that a row requests, or the reason why it is invalid.
 async fn build_task(
     store: &dyn Store,
     templates: &mut HashMap<TaskId, Option<TaskSpec>>,
@@ -150,7 +149,7 @@ async fn build_task(
             };
             match known.as_ref() {
                 Some(spec) => Some(spec),
-                None => return Ok(Err(format!("there is no task {like} that it could be `like`"))),
+                None => return Ok(Err(format!("`like` names task {like}, which does not exist"))),
             }
         }
     };
@@ -173,7 +172,7 @@ fn inbox_submitter(row: &InboxRow, redactor: &Redactor) -> String {
     }
 }
 
-/// What a parser says may repeat what it read.
+/// Parser errors can quote their input, so the reason is redacted.
 fn redact_reason(reason: &str, redactor: &Redactor) -> String {
     let text: String =
         redactor.redact_text(reason).chars().filter(|c| *c != '\0').take(REASON_CHARS_MAX).collect();
@@ -184,10 +183,12 @@ fn log_outcome(one: &InboxMove, became: &InboxOutcome) {
     match became {
         InboxOutcome::Submitted(_) | InboxOutcome::Gone => {}
         InboxOutcome::Duplicate(holder) => {
-            tracing::info!(row = %one.row, %holder, "an enqueued task's deduplication key is held");
+            tracing::info!(row = %one.row, %holder, "dropped an enqueued task, because another task holds \
+                 its deduplication key");
         }
         InboxOutcome::Refused(reason) => {
-            tracing::warn!(row = %one.row, by = %one.by, "what was enqueued is no task: {reason}; see `docket inbox`");
+            tracing::warn!(row = %one.row, by = %one.by, "an enqueued entry is not a valid task: {reason}; \
+                 see `docket inbox`");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What a coordinator does by itself: gives back leases that nobody renews, makes tasks available
-//! whose time has come, makes tasks of what stands in the inbox, fires schedules, wakes those who wait for either,
-//! learns of tokens that others revoked, tells people and programs elsewhere what needs them, writes down which calls were refused, archives what is old, and says when the store's writer is stuck.
+//! Background jobs of a coordinator: end expired leases, make due tasks available, turn inbox rows into
+//! tasks, fire schedules, exchange wake-up hints, tail system streams (tokens, limits, budgets), deliver
+//! notifications, record rejected requests, archive old tasks, and report a stuck store writer.
 //!
-//! Every task here is idempotent: any number of coordinators may run them on one store at a time. Those that look
-//! after the store as a whole do so under a term (`leases/leader_lease.rs`), to spare the others the same work. They
-//! work on the application's state and know nothing of HTTP.
+//! Every job is idempotent, so any number of coordinators can run them on one store. Jobs that maintain the
+//! store as a whole run under a leader lease (`leases/leader_lease.rs`) to avoid duplicate work. They use the
+//! application state and know nothing about HTTP.
 
 mod archiver;
 mod auth_failure_writer;

@@ -1,4 +1,5 @@
-//! Tells people and programs elsewhere: one task reads the log on, one keeps the term, and each target has one of its own.
+//! Starts the notification jobs: one follows the log, one maintains the leader lease, and each target has its
+//! own sender.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::{
     notify::{Notifier, NotifyContext, run_log_follower, run_target_sender},
 };
 
-/// Starts them; they run until the shutdown.
+/// Spawns the jobs, which run until shutdown.
 pub(crate) fn start_notifications(tasks: &TaskTracker, app: &AppState, notifier: Arc<dyn Notifier>) {
     let lead = Arc::new(app.new_leader_lease(LeaderRole::Notifications));
     tasks.spawn(maintain_leadership(Arc::clone(&lead), app.shutdown.clone()));

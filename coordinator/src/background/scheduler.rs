@@ -1,9 +1,9 @@
-//! Makes tasks available whose schedule or backoff is over. Sleeps until the next one is due, or
-//! until another task learns of an earlier one. Only under this coordinator's term
+//! Background job that makes tasks available when their scheduled time or backoff has passed. It sleeps until
+//! the next one is due or until an earlier one becomes known, and works only under the maintenance lease
 //! (`leases/leader_lease.rs`).
 //!
-//! A backoff that a clock decided which was ahead then would wait for as long as the clock was ahead. Such ones are looked
-//! for where they can have come from: when a term begins, for what an earlier coordinator left, and after a step.
+//! A backoff computed with a clock that was ahead would last as long as the clock was ahead. Such backoffs
+//! are searched for when a leader lease begins (left by an earlier coordinator) and after a clock step.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,16 +22,16 @@ use crate::{
     store::{CommandBlobs, CommandError, DecideFn, StoreError},
 };
 
-/// Tasks of one round; the next round follows at once while there are as many.
+/// Tasks per round; a full round is followed by the next at once.
 const ROUND_MAX: u32 = 500;
-/// Tasks looked at together for backoffs that are too long.
+/// Tasks per page when looking for excessive backoffs.
 const PAGE_TASKS: u32 = 250;
-/// Longest sleep: a hint of another coordinator may be lost, and clocks are stepped.
+/// Longest sleep: a hint from another coordinator can be lost, and clocks can be stepped.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
-/// The same where others are not heard, though there may be some.
+/// Longest sleep while hints from other coordinators are not received.
 const SLEEP_MAX_WITHOUT_HINTS: Duration = Duration::from_secs(1);
 
-/// Runs until the shutdown.
+/// Makes due tasks available until shutdown.
 pub(crate) async fn make_due_available(app: Arc<AppState>, lead: Arc<LeaderLease>) {
     let may_be_others = app.store.coordinator_hints().is_some();
     loop {
@@ -39,7 +39,7 @@ pub(crate) async fn make_due_available(app: Arc<AppState>, lead: Arc<LeaderLease
         let longest =
             if may_be_others && !app.wakeups.hears_hints() { SLEEP_MAX_WITHOUT_HINTS } else { SLEEP_MAX };
         let round = async {
-            // Who takes the term wakes this one.
+            // Acquiring the leader lease wakes this job.
             if !lead.is_leader() {
                 return Ok(SchedulerStep::Later(None));
             }
@@ -53,12 +53,12 @@ pub(crate) async fn make_due_available(app: Arc<AppState>, lead: Arc<LeaderLease
             Ok(SchedulerStep::AtOnce) => Duration::ZERO,
             Ok(SchedulerStep::Later(None)) => jittered_interval(longest),
             Ok(SchedulerStep::Later(Some(due_at))) => {
-                // Rounded up, so that it is due when this wakes.
+                // Rounded up, so that the task is due on wake-up.
                 let ms = due_at.ms_since(app.clock.now()).saturating_add(1);
                 Duration::from_millis(ms).min(jittered_interval(longest))
             }
             Err(error) => {
-                tracing::warn!("due tasks are not looked at for now: {}", error_chain(&error));
+                tracing::warn!("cannot look for due tasks: {}", error_chain(&error));
                 jittered_interval(SLEEP_MAX / 5)
             }
         };
@@ -84,7 +84,7 @@ async fn run_round(app: &AppState) -> Result<SchedulerStep, StoreError> {
     Ok(if full { SchedulerStep::AtOnce } else { SchedulerStep::Later(next_at) })
 }
 
-/// Makes a task available, if its time has come by the state it is in then.
+/// Makes a task available if it is still due in its current state.
 async fn make_one_available(app: &AppState, task: TaskId) -> Result<(), StoreError> {
     let now = app.clock.now();
     let decide: DecideFn = Box::new(move |record| Ok(decide::make_available(record, now)));
@@ -93,13 +93,13 @@ async fn make_one_available(app: &AppState, task: TaskId) -> Result<(), StoreErr
         Err(CommandError::Store(error)) => return Err(error),
         Err(CommandError::Rejected(_) | CommandError::TaskNotFound(_)) => {}
         Err(CommandError::Append(error)) => {
-            tracing::error!(%task, "a due task could not be made available: {}", error_chain(&*error));
+            tracing::error!(%task, "could not make a due task available: {}", error_chain(&*error));
         }
     }
     Ok(())
 }
 
-/// Ends backoffs that are longer than any backoff lasts.
+/// Ends backoffs longer than any backoff can be.
 async fn end_excessive_waits(app: &AppState) -> Result<(), StoreError> {
     let mut query = TaskQuery {
         state: TaskStates::from_states([TaskState::Retryable, TaskState::Blocked]),
@@ -113,7 +113,8 @@ async fn end_excessive_waits(app: &AppState) -> Result<(), StoreError> {
                 tracing::warn!(
                     task = %record.id,
                     until = %record.available_at,
-                    "a task waits longer than its backoff lasts: a clock was ahead when that was decided; it is due now"
+                    "a task waits longer than its backoff, because a clock was ahead when the wait was \
+                     computed; it is due now"
                 );
                 make_one_available(app, record.id).await?;
             }

@@ -1,13 +1,14 @@
-//! Fires schedules. Sleeps until the next firing, or somebody changes a schedule here.
+//! Background job that fires schedules. It sleeps until the next firing or until a schedule is changed on
+//! this coordinator.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{app::AppState, clock::jittered_interval, error_chain::error_chain};
 
-/// Longest sleep: what other coordinators set wakes nobody here, and clocks are stepped.
+/// Longest sleep: changes made on other coordinators do not wake this one, and clocks can be stepped.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 
-/// Runs until the shutdown.
+/// Fires schedules until shutdown.
 pub(crate) async fn fire_schedules(app: Arc<AppState>) {
     let mut failing = false;
     loop {
@@ -20,14 +21,14 @@ pub(crate) async fn fire_schedules(app: Arc<AppState>) {
                     tracing::info!(tasks = round.submitted, "schedules fired");
                     app.wakeups.notify_task_available();
                 }
-                // Rounded up, so that it is due when this wakes.
+                // Rounded up, so that the firing is due on wake-up.
                 let until_next = round.next_at.map(|at| at.ms_since(app.clock.now()).saturating_add(1));
                 until_next.map_or(SLEEP_MAX, Duration::from_millis).min(jittered_interval(SLEEP_MAX))
             }
             Err(error) => {
-                // Once, not each time: without the store no route does anything either.
+                // Logged once per outage: without the store no route works either.
                 if !failing {
-                    tracing::error!("schedules do not fire for now: {}", error_chain(&error));
+                    tracing::error!("cannot fire schedules: {}", error_chain(&error));
                 }
                 failing = true;
                 jittered_interval(SLEEP_MAX)

@@ -1,4 +1,4 @@
-//! Learns of tokens that other coordinators made or revoked, and of limits and budgets that they set.
+//! Background job that tails system streams, to pick up tokens, limits and budgets set on other coordinators.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -7,11 +7,11 @@ use std::{
 
 use crate::{app::AppState, clock::jittered_interval, error_chain::error_chain, system::FoldError};
 
-/// How often the log is asked: how late a limit may hold at the runs of other coordinators. With the answer's own time it
-/// bounds how long a token lives on at other coordinators after it was revoked: two seconds, while the store answers.
+/// How often the log is polled. With the store's response time it bounds how long a revoked token stays valid
+/// on other coordinators (two seconds while the store responds) and how late a limit applies there.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs until the shutdown.
+/// Tails the streams until shutdown.
 pub(crate) async fn tail_streams(app: Arc<AppState>) {
     let (mut are_tokens_unread, mut are_limits_unread) = (false, false);
     loop {
@@ -31,12 +31,12 @@ async fn read_limits(app: &AppState) -> Result<(), FoldError> {
     Ok(())
 }
 
-/// Logs the first failure of several in a row: without the store no route does anything either.
+/// Logs only the first of several consecutive failures: without the store no route works either.
 fn log_once(contents: &str, read: Result<(), FoldError>, is_unread: &mut bool) {
     let was_unread = std::mem::replace(is_unread, read.is_err());
     if let Err(error) = read
         && !was_unread
     {
-        tracing::error!("the log's {contents} are not read for now: {}", error_chain(&error));
+        tracing::error!("cannot read the log's {contents}: {}", error_chain(&error));
     }
 }

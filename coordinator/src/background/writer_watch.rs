@@ -1,17 +1,17 @@
-//! Says in the log that the store's writer is stuck, what it waits for, and that it works again. `/readyz` says the
-//! same to probes; neither changes anything.
+//! Background job that logs when a store writer is stuck, what it waits for, and when it recovers. `/readyz`
+//! reports the same to probes; neither changes anything.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{app::AppState, error_chain::error_chain, store::Store};
 
-/// How often the writers are looked at.
+/// How often the writers are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A stall that lasts is said again after so many looks.
+/// A continuing stall is logged again after this many polls.
 const POLLS_PER_LOG_LINE: u32 = 60;
 
-/// Watches the writers. Runs until the shutdown.
+/// Watches the writers until shutdown.
 pub(crate) async fn watch_writers(app: Arc<AppState>) {
     let (mut stalled_looks, mut are_holders_named) = (0_u32, false);
     loop {
@@ -22,10 +22,11 @@ pub(crate) async fn watch_writers(app: Arc<AppState>) {
         match app.store.writer_stall() {
             Some(stall) => {
                 if stalled_looks.is_multiple_of(POLLS_PER_LOG_LINE) {
-                    tracing::error!("{stall}; requests that write are not answered until it works again");
+                    tracing::error!("{stall}; writes are blocked until it recovers");
                     are_holders_named = false;
                 }
-                // Between two tries the writer waits for none: the next look finds them.
+                // Between two tries the writer holds no lock request, so the holders may only be found at a
+                // later poll.
                 are_holders_named = are_holders_named || log_lock_holders(&*app.store).await;
                 stalled_looks += 1;
             }
@@ -38,7 +39,7 @@ pub(crate) async fn watch_writers(app: Arc<AppState>) {
     }
 }
 
-/// Whether there was a session to name.
+/// Logs the sessions that hold the locks; returns whether there were any.
 async fn log_lock_holders(store: &dyn Store) -> bool {
     match store.lock_holders().await {
         Ok(holders) => {
@@ -48,7 +49,7 @@ async fn log_lock_holders(store: &dyn Store) -> bool {
             !holders.is_empty()
         }
         Err(error) => {
-            tracing::debug!("who holds a lock is not known: {}", error_chain(&error));
+            tracing::debug!("cannot determine the lock holders: {}", error_chain(&error));
             false
         }
     }

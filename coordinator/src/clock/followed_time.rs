@@ -1,4 +1,5 @@
-//! How a time source is followed: pure, so that every rule of `clock.rs` can be tried with any readings.
+//! How a time source is followed. Pure, so that every rule of `clock.rs` can be tested with arbitrary
+//! readings.
 
 use std::collections::VecDeque;
 
@@ -9,32 +10,33 @@ use docket_schema::{
 
 use super::BootInstant;
 
-/// A source that differs by more than this, in microseconds, has been stepped; what is less is slewed. An answer over
-/// the network is off by half a second at most, so that two answers never differ by this much on their own.
+/// A source that differs by more than this, in microseconds, has been stepped; smaller differences are
+/// slewed. A reading over the network is off by at most half a second, so two readings cannot differ this
+/// much without a step.
 pub(super) const STEP_MIN_US: i64 = 1_500_000;
 
-/// How long, in microseconds, a stepped source must keep its new time before it is followed: what is set right within
-/// it changes nothing.
+/// How long, in microseconds, a stepped source must keep its new time before it is followed. A step undone
+/// within this time changes nothing.
 pub(super) const HOLD_US: i64 = 10_000_000;
 
-/// A small correction takes ten times its size: time then runs a tenth faster or slower, and never backwards.
+/// A slew takes ten times the size of the correction, so time runs a tenth faster or slower and never
+/// backwards.
 const SLEW_DIVISOR: i64 = 10;
 
-/// Followed steps that are remembered, for [`FollowedTime::ago`].
+/// Followed steps that are remembered for [`FollowedTime::earliest_shown_within`].
 const STEPS_MAX: usize = 32;
 
-/// What an observation of the source showed.
+/// Result of an observation of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ObservedChange {
-    /// The source agrees, or nearly.
+    /// The source agrees or almost agrees.
     Steady,
-    /// The source has been stepped by so many microseconds: seen for the first time, and not followed yet.
+    /// The source was stepped by this many microseconds: seen for the first time and not followed yet.
     StepSeen(i64),
-    /// The step that was seen before holds, and is not followed yet.
     StepHeld(i64),
-    /// The step that was seen before is gone; it was never followed.
+    /// The step seen before was undone without being followed.
     StepGone(i64),
-    /// The step has held for long enough: from now on the source's new time is this clock's.
+    /// The step has lasted long enough: the source's new time is now this clock's.
     StepFollowed(i64),
 }
 
@@ -46,24 +48,24 @@ struct WatchedStep {
     shown_at: Timestamp,
 }
 
-/// Time that passes by the machine's own count and follows a source by the rules of `clock.rs`.
+/// Time that advances with the boot clock and follows a source by the rules of `clock.rs`.
 #[derive(Debug)]
 pub(super) struct FollowedTime {
-    /// What is added to the elapsed time.
+    /// Offset added to the elapsed time.
     offset: i64,
-    /// Where small corrections move the offset to.
+    /// Offset that slewing moves towards.
     target: i64,
     slewed_at: BootInstant,
     pending_step: Option<WatchedStep>,
     followed_history: VecDeque<(BootInstant, i64)>,
-    /// How many steps were followed, of those `steps` that were seen.
+    /// Number of steps in `steps` that were followed.
     followed_steps: u64,
     steps_seen: u64,
     last_step: Option<ClockStep>,
 }
 
 impl FollowedTime {
-    /// A clock that begins with what the source says at `now`.
+    /// Creates a clock that starts with the source's time at `now`.
     pub(super) const fn starting_at(now: BootInstant, source: Timestamp) -> Self {
         let offset = source.0.saturating_sub(now.0);
         Self {
@@ -78,11 +80,11 @@ impl FollowedTime {
         }
     }
 
-    /// The time at `now`.
+    /// Returns the time at `now`.
     pub(super) fn read(&mut self, now: BootInstant) -> Timestamp {
         let passed = now.0.saturating_sub(self.slewed_at.0).max(0);
         let most = passed / SLEW_DIVISOR;
-        // Readings in quick succession would round every step of the way down to nothing.
+        // Otherwise readings in quick succession would round every correction down to nothing.
         if most > 0 {
             self.offset += (self.target - self.offset).clamp(-most, most);
             self.slewed_at = now;
@@ -90,7 +92,7 @@ impl FollowedTime {
         Timestamp(now.0.saturating_add(self.offset))
     }
 
-    /// Takes what the source said at `at`, which is `now` or shortly before.
+    /// Observes the source's time at `at`, which is `now` or shortly before.
     pub(super) fn observe(&mut self, now: BootInstant, at: BootInstant, source: Timestamp) -> ObservedChange {
         let shown_at = self.read(now);
         let offset = source.0.saturating_sub(at.0);
@@ -133,8 +135,8 @@ impl FollowedTime {
         self.last_step = Some(ClockStep { seen_at, by_ms: by_us / 1000, state });
     }
 
-    /// The earliest time that this clock has shown within the last `ms`: what was written since then bears no
-    /// earlier one, however the clock was set meanwhile.
+    /// Returns the earliest time shown within the last `ms` milliseconds. Nothing written since then has an
+    /// earlier time, however the clock was set meanwhile.
     pub(super) fn earliest_shown_within(&mut self, now: BootInstant, ms: u64) -> Timestamp {
         let us = i64::try_from(ms.saturating_mul(1000)).unwrap_or(i64::MAX);
         let since = now.0.saturating_sub(us);
@@ -147,12 +149,12 @@ impl FollowedTime {
         Timestamp(earliest.min(since.saturating_add(offset)))
     }
 
-    /// How many steps were followed.
+    /// Returns the number of followed steps.
     pub(super) const fn followed_steps(&self) -> u64 {
         self.followed_steps
     }
 
-    /// The steps that were seen.
+    /// Returns the steps that were seen.
     pub(super) const fn health(&self) -> ClockHealth {
         ClockHealth { steps: self.steps_seen, last: self.last_step }
     }
@@ -169,7 +171,7 @@ mod tests {
     const DAY: i64 = 24 * HOUR;
     const BEGIN: i64 = 1_800_000_000 * SECOND;
 
-    /// A source that is `apart` of the true time from each of these seconds on, asked once a second.
+    /// A source that is off by `apart` from the given seconds on, observed once a second.
     struct SourceScenario {
         time: FollowedTime,
         apart: Vec<(i64, i64)>,
@@ -184,7 +186,7 @@ mod tests {
             self.apart.iter().rev().find(|(from, _)| *from <= second).map_or(0, |(_, apart)| *apart)
         }
 
-        /// What the source showed each second, and how far the clock is from the true time then.
+        /// Returns what was observed each second and the clock's error at that time.
         fn run_seconds(&mut self, seconds: i64) -> Vec<(ObservedChange, i64)> {
             (1..=seconds)
                 .map(|second| {
@@ -246,20 +248,20 @@ mod tests {
         let mut steady = SourceScenario::new(&[]);
         steady.run_seconds(100);
         assert_eq!(second(&mut steady, 100, 60_000), 40 * SECOND);
-        // A day ahead from second 60 on: what was written at second 50 bears no later time than that.
+        // A day ahead from second 60 on: a record written at second 50 has no later time than that.
         let mut ahead = SourceScenario::new(&[(50, DAY)]);
         ahead.run_seconds(100);
         assert_eq!(second(&mut ahead, 100, 60_000), 40 * SECOND);
         assert_eq!(second(&mut ahead, 100, 10_000), DAY + 90 * SECOND, "the step is longer ago");
-        // An hour back: the earliest is what was shown right after the step.
+        // An hour back: the earliest time is the one shown right after the step.
         let mut back = SourceScenario::new(&[(50, -HOUR)]);
         back.run_seconds(100);
         assert_eq!(second(&mut back, 100, 60_000), 60 * SECOND - HOUR);
     }
 
     proptest! {
-        /// Whatever the source says: between two readings time never runs backwards, nor faster than a tenth more than
-        /// true, but at a step that was seen at least ten seconds before and is followed.
+        /// Whatever the source says: between two readings time never runs backwards or more than a tenth too
+        /// fast, except at a step that was seen at least ten seconds before and is followed.
         #[test]
         fn time_jumps_only_after_a_held_step(
             readings in prop::collection::vec((1i64..3_000, prop_oneof![

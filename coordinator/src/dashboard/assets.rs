@@ -1,19 +1,19 @@
-//! The files of the dashboard, part of the binary, each with its hash as a strong validator.
+//! Dashboard files embedded in the binary, each with its hash as a strong ETag.
 //!
-//! A new file is a line of `files!`; a test compares the folder with the table.
+//! Add a new file as a line in `files!`; a test compares the folder with the table.
 
 use std::{collections::HashMap, sync::LazyLock};
 
 use axum::http::HeaderValue;
 
-/// The page that every address of the dashboard begins with.
+/// The page served for every dashboard address.
 const INDEX_PAGE: &str = "index.html";
 
 macro_rules! files {
     ($($name:literal),+ $(,)?) => { &[$(($name, include_bytes!(concat!("assets/", $name)))),+] };
 }
 
-/// Name below `/ui/assets/`, and bytes.
+/// Name below `/ui/assets/`, and content.
 static ASSET_FILES: &[(&str, &[u8])] = files![
     "api.js",
     "app.js",
@@ -60,7 +60,7 @@ static ASSET_FILES: &[(&str, &[u8])] = files![
 pub(crate) struct DashboardAsset {
     pub(crate) bytes: &'static [u8],
     pub(crate) content_type: HeaderValue,
-    /// BLAKE3 of the bytes: the same bytes are never sent twice to one browser.
+    /// BLAKE3 hash of the content, so that a browser does not download it twice.
     pub(crate) etag: HeaderValue,
 }
 
@@ -86,12 +86,12 @@ impl DashboardAsset {
     }
 }
 
-/// The file of this name.
+/// Returns the file with this name.
 pub(crate) fn find_asset(name: &str) -> Option<&'static DashboardAsset> {
     ASSETS.get(name)
 }
 
-/// The page itself.
+/// Returns the page itself.
 pub(crate) fn index_page() -> Option<&'static DashboardAsset> {
     find_asset(INDEX_PAGE)
 }
@@ -138,7 +138,7 @@ mod tests {
         assert!(index_page().is_some());
     }
 
-    /// What a module imports, and what the page names, is there under that name.
+    /// Everything that a module imports or the page references exists under that name.
     #[test]
     fn every_reference_between_assets_resolves() {
         let mut followed = 0;
@@ -170,7 +170,7 @@ mod tests {
         assert!(followed > 20, "{followed} references");
     }
 
-    /// Text from elsewhere becomes a page's text, never its markup; and the policy of the answers would stop the rest.
+    /// Foreign text is inserted as text, never as markup; the response policy blocks anything else.
     #[test]
     fn no_asset_injects_markup_or_runs_inline_code() {
         let words = [

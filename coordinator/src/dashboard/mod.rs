@@ -1,7 +1,8 @@
-//! The dashboard's files and its sign-in: what a browser is given, and by what it says who it is afterwards.
+//! The dashboard's files and its sign-in with a session cookie.
 //!
-//! Plain HTML, CSS and ES modules, as they stand in `assets/`: no build step, nothing fetched from elsewhere. The
-//! pages hold no data; they ask the API for it as any other client does. `http/ui.rs` has the routes.
+//! Plain HTML, CSS and ES modules from `assets/`: no build step, and nothing is fetched from other
+//! sites. The pages contain no data; they call the API like any other client. The routes are in
+//! `http/ui.rs`.
 
 mod assets;
 mod security_headers;

@@ -1,20 +1,22 @@
-//! What every answer under `/ui` bears: nothing runs there that is not a file of docket's own, no text becomes markup or
-//! code, nothing is fetched from elsewhere, and no other page may hold it in a frame.
+//! Security headers of every response under `/ui`: only docket's own scripts run, text never
+//! becomes markup or code, nothing is fetched from other sites, and no other page can frame the
+//! dashboard.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// Scripts and styles from files of this origin alone, none within the page. Trusted Types are asked for and none can
-/// be made: a browser that knows them refuses a text wherever it would be read as markup or code.
+/// Allows scripts and styles from files of this origin only, none inline. Trusted Types are
+/// required and no policy may be created, so browsers that support them refuse any text used as
+/// markup or code.
 const DASHBOARD_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// Whether a path is the dashboard's.
+/// Whether a path belongs to the dashboard.
 pub(crate) fn is_dashboard_path(path: &str) -> bool {
     path == "/" || path == "/ui" || path.starts_with("/ui/")
 }
 
-/// Puts them on.
+/// Adds the headers.
 pub(crate) fn add_security_headers(headers: &mut HeaderMap) {
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, DASHBOARD_CSP),

@@ -1,21 +1,24 @@
-//! The cookie by which a browser says who it is: a session (`http/sessions.rs`), never the token that it signed in with.
+//! The session cookie that identifies a browser (`http/sessions.rs`). It never contains the token
+//! used to sign in.
 //!
-//! Invariants: scripts never see it (HttpOnly), other sites' pages never send it (SameSite=Strict), and where the page
-//! came over TLS it goes over TLS alone (Secure), under a name that a browser takes from this very host and no other
-//! (`__Host-`). Browsers send a cookie to every port of a host: so its name has the port, and two coordinators of one
-//! machine do not sign each other out.
+//! Invariants: scripts cannot read it (HttpOnly); pages of other sites cannot send it
+//! (SameSite=Strict); if the page came over TLS it is sent over TLS only (Secure), under a name
+//! that browsers accept from this exact host only (`__Host-`). Browsers send cookies to every port
+//! of a host, so the name includes the port; two coordinators on one machine do not sign each other
+//! out.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
-/// What the dashboard's own requests bear where they change something: no form of another page can set it.
+/// Header of the dashboard's own modifying requests. A form on another page cannot set it.
 pub(crate) const DASHBOARD_HEADER: &str = "x-docket-ui";
 
-/// How the cookie's name begins.
+/// Prefix of the cookie's name.
 const COOKIE_NAME: &str = "docket_session";
-/// And what stands before it over TLS: no page of a sibling's, nor one without TLS, can set such a cookie.
+/// Additional prefix over TLS. Neither a sibling domain nor a page without TLS can set such a
+/// cookie.
 const HOST_PREFIX: &str = "__Host-";
 
-/// The cookie's name for the address that was called, without TLS.
+/// Returns the cookie's name for the requested host, without the TLS prefix.
 fn cookie_name(headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let port = host.rsplit_once(':').map(|(_, port)| port);
@@ -25,8 +28,8 @@ fn cookie_name(headers: &HeaderMap) -> String {
     }
 }
 
-/// The session of the cookie; none where there is no cookie of ours, or two. Beside one that came over TLS another
-/// does not count: somebody else may have set it.
+/// Returns the session in the cookie, or `None` if there is no cookie of ours, or more than one. If
+/// a TLS cookie is present, a cookie without TLS is ignored, because another site may have set it.
 pub(crate) fn session_from_cookies(headers: &HeaderMap) -> Option<&str> {
     let name = cookie_name(headers);
     let pairs = || {
@@ -43,7 +46,7 @@ pub(crate) fn session_from_cookies(headers: &HeaderMap) -> Option<&str> {
     }
 }
 
-/// Gives a browser its session; none of one that no cookie can hold.
+/// Builds the cookie for a session; `None` if a cookie cannot hold it.
 pub(crate) fn set_session_cookie(headers: &HeaderMap, session: &str) -> Option<HeaderValue> {
     let fits = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b',' | b';' | b'\\');
     if session.is_empty() || !session.bytes().all(fits) {
@@ -52,13 +55,13 @@ pub(crate) fn set_session_cookie(headers: &HeaderMap, session: &str) -> Option<H
     build_cookie(headers, session, "")
 }
 
-/// Takes it away again.
+/// Builds the cookie that removes the session.
 pub(crate) fn clear_session_cookie(headers: &HeaderMap) -> Option<HeaderValue> {
     build_cookie(headers, "", "; Max-Age=0")
 }
 
 fn build_cookie(headers: &HeaderMap, session: &str, more: &str) -> Option<HeaderValue> {
-    // A page says by its origin how it was reached, also where a proxy before us takes the TLS off.
+    // The page's origin shows how it was reached, even if a proxy terminates TLS.
     let over_tls =
         headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
     let (host, secure) = if over_tls { (HOST_PREFIX, "; Secure") } else { ("", "") };

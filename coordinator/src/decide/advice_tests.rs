@@ -1,4 +1,4 @@
-//! Every command that `docket why` advises is accepted in the state in which it is advised.
+//! Tests that every command advised by `docket why` is accepted in the state in which it is advised.
 
 use docket_schema::{
     ids::{EventHash, RunId, Seq, TaskId},
@@ -14,7 +14,7 @@ use super::{
 
 const OTHER: TaskId = TaskId(Uuid::from_u128(9));
 
-/// Commands that are about something else than a task's state: a queue, a batch, a worker.
+/// Commands that concern a queue, a batch or a worker and not a task's state.
 const COMMANDS_NOT_ABOUT_TASKS: [&str; 7] =
     ["queue unpause", "queue set", "batch budget", "limit set", "worker", "archive restore", "why"];
 
@@ -33,7 +33,7 @@ fn sample_fork() -> Forked {
     }
 }
 
-/// What the decisions say to `command`, as a person would type it after `docket`.
+/// Returns the decision on `command`, as typed after `docket`.
 fn decide_command(record: &TaskRecord, command: &str) -> Result<CommandPlan, CommandRejection> {
     let mut words = command.split_whitespace();
     match (words.next(), words.nth(1)) {
@@ -65,7 +65,7 @@ fn explain_input(record: TaskRecord, dependencies: Vec<DependencyStatus>) -> Tas
     }
 }
 
-/// Every state, of a task and of a fork, with each thing that a blocked task can wait for.
+/// Every state of a task and of a fork, with everything a blocked task can wait for.
 fn all_records() -> Vec<TaskRecord> {
     let mut all = Vec::new();
     for state in TaskState::ALL {
@@ -85,7 +85,7 @@ fn all_records() -> Vec<TaskRecord> {
         ] {
             all.push(TaskRecord { blocked_why: Some(why), ..record.clone() });
         }
-        // Its work is done, and not delivered.
+        // Work done but not delivered.
         all.push(TaskRecord { run: None, ..record });
     }
     let from = ForkedFrom { run: RUN, seq: Seq(3), turn: docket_schema::ids::Turn(1) };

@@ -1,5 +1,5 @@
-//! Tasks that rest for something outside of their run, and then go on with the run in hand: a provider that wants a person,
-//! and faults of workers in a row.
+//! Tests of tasks that are blocked by something outside their run and then continue the current run: a
+//! provider that needs a person, and consecutive worker faults.
 
 use docket_schema::task::{
     LeaseEnd, LeaseReleaseReason, TaskBlockedReason, TaskRecord, TaskState, WORKER_FAULTS_MAX,
@@ -16,7 +16,7 @@ use super::{
 fn run_stopped_by_provider_continues_from_the_same_point() {
     let holds = leased_record();
     let end = LeaseEnd::Blocked(TaskBlockedReason::Provider);
-    let stopped = apply_plan(&holds, &decide_lease_end(&holds, &end).expect("stands"));
+    let stopped = apply_plan(&holds, &decide_lease_end(&holds, &end).expect("accepted"));
     assert_eq!((stopped.state, stopped.message.as_deref()), (TaskState::Blocked, Some("?")));
     let plan = retry(&stopped, "me", "", DependencyRetry::Kept).expect("blocked");
     let answered = plan.run_write.clone().expect("the run learns it");
@@ -34,7 +34,7 @@ fn consecutive_worker_faults_block_the_task() {
     let again =
         |record: &TaskRecord| apply_plan(record, &lease(record, &lease_recipient(), RUN).expect("available"));
     let faulted = |record: &TaskRecord| {
-        let plan = release_for_fault(record, record.epoch, "no server".to_owned()).expect("stands");
+        let plan = release_for_fault(record, record.epoch, "no server".to_owned()).expect("accepted");
         apply_plan(record, &plan)
     };
     let fault_after = |record: &TaskRecord, count: u32| {
@@ -42,17 +42,17 @@ fn consecutive_worker_faults_block_the_task() {
     };
     let last_but_one = fault_after(&leased_record(), WORKER_FAULTS_MAX - 1);
     assert_eq!(last_but_one.state, TaskState::Running);
-    // What takes a lease from a worker says nothing of the fault: the next one is the last all the same.
+    // A lease lost this way does not reset the fault count: the next fault is still the last.
     for end in [
         LeaseEnd::Released(LeaseReleaseReason::Drained),
         LeaseEnd::Released(LeaseReleaseReason::Unknown),
         LeaseEnd::Expired,
     ] {
-        let taken = apply_plan(&last_but_one, &decide_lease_end(&last_but_one, &end).expect("stands"));
+        let taken = apply_plan(&last_but_one, &decide_lease_end(&last_but_one, &end).expect("accepted"));
         assert_eq!(taken.worker_faults, WORKER_FAULTS_MAX - 1, "{end:?}");
         assert_eq!(faulted(&again(&taken)).state, TaskState::Blocked, "{end:?}");
     }
-    // Every other end shows that the run got past it.
+    // Every other end shows that the run got past the fault.
     for (name, end) in all_lease_ends() {
         let says_nothing = matches!(end, LeaseEnd::Released(_) | LeaseEnd::Expired);
         if let (false, Ok(plan)) = (says_nothing, decide_lease_end(&last_but_one, &end)) {
@@ -71,7 +71,7 @@ fn consecutive_worker_faults_block_the_task() {
     assert!(answer(&blocked, "me", &"mended".into()).is_err(), "its run asks nothing");
     let retried = retry(&blocked, "me", "mended", DependencyRetry::Kept);
     for plan in [answer(&blocked, "me", &"".into()), retried] {
-        let plan = plan.expect("goes on");
+        let plan = plan.expect("resumes");
         assert_eq!(plan.superseded_run, None);
         assert!(plan.run_write.as_ref().is_some_and(|write| write.events.is_empty()), "{plan:?}");
         let after = apply_plan(&blocked, &plan);

@@ -1,7 +1,8 @@
-//! Delegation: a run gives work away to a child task, waits for it, and goes on with its answer.
+//! Delegation: a run delegates work to a child task, waits for it, and continues with its answer.
 //!
-//! The parent's `Delegated` and the child's `TaskSubmitted` are one transaction, and so are the child's end and the
-//! parent's `ChildAnswered`. A parent waits by what its record says (`waits_for`): no process, slot or key is held.
+//! The parent's `Delegated` and the child's `TaskSubmitted` are one transaction, as are the child's end and
+//! the parent's `ChildAnswered`. The parent waits through its record (`waits_for`): it holds no process, slot
+//! or key.
 
 use docket_schema::{
     api::LeaseLostReason,
@@ -19,10 +20,11 @@ use super::{
     lease_ends::lease_status::lease_lost_reason, user_commands::cancel::cancel,
 };
 
-/// Gives `child` away on behalf of the run in hand, by the holder of `epoch`.
+/// Delegates `child` on behalf of the current run, by the holder of `epoch`.
 ///
 /// # Errors
-/// The lease is not the asker's any more, the child is not of the run in hand, or too many are out.
+/// Rejected if the caller no longer holds the lease, the child does not belong to the current run, or too
+/// many children are unfinished.
 pub fn delegate(
     record: &TaskRecord,
     epoch: Epoch,
@@ -37,7 +39,7 @@ pub fn delegate(
         return Err(lost(LeaseLostReason::Ended));
     };
     if record.waits_for.contains(&child) {
-        // Sent again. The store compares the child with the one that exists.
+        // Sent again. The store compares the child with the existing one.
         return Ok(CommandPlan {
             delegated_task: Some((child, Box::new(submitted))),
             ..CommandPlan::default()
@@ -63,8 +65,8 @@ pub fn delegate(
     })
 }
 
-/// What becomes of a parent whose child has ended: its run has the answer, whoever is at it; where it rests for its
-/// children and this was the last, it goes on. Nothing where it does not wait for it.
+/// Plans the parent's reaction to the end of a child: its run receives the answer, and the task resumes if it
+/// is blocked on its children and this was the last one. Empty if the parent does not wait for the child.
 pub fn child_ended(parent: &TaskRecord, child: &TaskRecord) -> CommandPlan {
     let Some(by) = &child.delegated_by else { return CommandPlan::default() };
     let waits = by.task == parent.id && parent.run == Some(by.run) && parent.waits_for.contains(&child.id);
@@ -102,8 +104,8 @@ pub fn child_ended(parent: &TaskRecord, child: &TaskRecord) -> CommandPlan {
     }
 }
 
-/// What becomes of a task whose parent, as it is now, does not wait for it any more: it is cancelled, for nobody takes
-/// its answer. Nothing where it is no child of that one's, or has ended.
+/// Plans the cancellation of a child whose parent no longer waits for it, since nothing would use its answer.
+/// Empty if it is not a child of that parent or has ended.
 pub fn cancel_abandoned_child(child: &TaskRecord, parent: &TaskRecord) -> CommandPlan {
     let is_child = child.delegated_by.as_ref().is_some_and(|by| by.task == parent.id);
     if !is_child || child.state.is_ended() || parent.waits_for.contains(&child.id) {

@@ -1,4 +1,4 @@
-//! Results that cannot be delivered, are settled, taken and not taken.
+//! Tests of failed deliveries and of their resolution, and of accepted and rejected results.
 
 use docket_schema::{
     api::DeliveryStep,
@@ -39,7 +39,7 @@ fn delivered_step() -> DeliveryStep {
     DeliveryStep::Delivered { branch: "fix/it".to_owned(), commit: "1".repeat(40), remote: None }
 }
 
-/// A task that its run completed, and that was to give `delivery`.
+/// A task completed by its run, with `delivery` requested.
 fn completed_task(delivery: Option<DeliveryMode>) -> TaskRecord {
     let mut record = leased_record();
     record.spec.delivery = delivery;
@@ -50,7 +50,7 @@ fn completed_task(delivery: Option<DeliveryMode>) -> TaskRecord {
 #[test]
 fn undeliverable_result_blocks_the_task_until_settled() {
     let told = apply_delivery_step(&completed_task(None), blocked_delivery());
-    assert!(told.state == TaskState::Completed && told.message.is_none(), "nobody waits for it: {told:?}");
+    assert!(told.state == TaskState::Completed && told.message.is_none(), "no one waits for it: {told:?}");
 
     for wanted in [DeliveryMode::Branch, DeliveryMode::Push] {
         let blocked = apply_delivery_step(&completed_task(Some(wanted)), blocked_delivery());
@@ -108,9 +108,9 @@ fn only_the_completing_run_can_be_reviewed_and_rejection_resumes() {
         assert!(accept_result(&record, result_verdict(other, "")).is_err());
         assert!(reject_result(&record, result_verdict(other, "no"), forked(other), Vec::new()).is_err());
         let plan =
-            reject_result(&record, result_verdict(run, "no"), forked(run), Vec::new()).expect("it goes on");
+            reject_result(&record, result_verdict(run, "no"), forked(run), Vec::new()).expect("it continues");
         let kinds: Vec<&str> = plan.task_events.iter().map(TypedEvent::kind).collect();
-        assert_eq!(kinds, ["TaskRejected", "TaskResumed"], "one step, so that none stands alone");
+        assert_eq!(kinds, ["TaskRejected", "TaskResumed"], "both in one step");
         let after = apply_plan(&record, &plan);
         assert_eq!((after.state, after.run), (TaskState::Available, Some(RunId(Uuid::from_u128(77)))));
         assert!(after.ended_at.is_none() && after.message.is_none());
@@ -156,7 +156,7 @@ fn unneeded_delivery_settles_the_task_and_hook_failure_is_recorded() {
     };
     let record = apply_delivery_step(&completed_task(Some(DeliveryMode::Branch)), delivered_step());
     let failed = apply_delivery_step(&record, hook(Some(7), "so\nno network\n\n"));
-    assert_eq!(failed.state, TaskState::Completed, "the delivery stands");
+    assert_eq!(failed.state, TaskState::Completed, "the delivery is unchanged");
     let message = failed.message.clone().expect("it is seen");
     assert!(message.contains("(exit 7: no network)"), "{message}");
     assert!(

@@ -1,6 +1,6 @@
-//! Queue decisions: one file per command, each a plain function from a task's record (and the
-//! command, and the time) to the events it causes, or a rejection. No IO, no clock, no randomness:
-//! the store calls these inside its transaction and writes what they say.
+//! Queue decisions: one file per command, each a pure function from a task's record (plus command and time)
+//! to the resulting events, or a rejection. No I/O, clock or randomness: the store calls these inside its
+//! transaction and writes the events.
 
 mod delegate;
 mod notify;

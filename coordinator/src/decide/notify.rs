@@ -1,5 +1,5 @@
-//! What an event of the log gives to be told elsewhere; and what becomes of a notification once a target took it, or
-//! did not. Pure.
+//! Notification decisions: which notification an event of the log triggers, and the state of a delivery after
+//! an attempt. Pure.
 
 use docket_schema::{
     api::BatchView,
@@ -18,61 +18,54 @@ use docket_schema::{
 
 use super::CLOCK_SKEW_MAX_MS;
 
-/// Longest wait that a receiver may ask for.
+/// Longest wait that a receiver may request.
 pub const RETRY_AFTER_MS_MAX: u64 = 6 * 3_600_000;
 
-/// How many times longer each wait is than the one before.
+/// Factor between consecutive waits.
 const BACKOFF_FACTOR: u64 = 4;
 
-/// A wait is lengthened by up to this part of it, so that what failed together does not come back together.
+/// A wait is extended by up to this fraction, so that deliveries that failed together are spread out.
 const JITTER_DIVISOR: u64 = 4;
 
-/// What is to be told, before it is known of what task or batch more than its id.
+/// A reason to notify, before its task or batch is looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotificationTrigger {
     /// A task needs a person.
     Blocked {
-        /// Which.
         task: TaskId,
-        /// Its run.
         run: RunId,
-        /// For what.
+        /// What it waits for.
         block: BlockKind,
-        /// What is asked.
+        /// The question, if it asks one.
         question: Option<String>,
     },
-    /// A task was given up.
+    /// A task was discarded.
     Failed {
-        /// Which.
         task: TaskId,
-        /// Its last run.
         run: RunId,
-        /// Why.
         reason: DiscardReason,
-        /// One line for a person.
+        /// A one-line message for people.
         message: String,
     },
-    /// A batch may use no more.
+    /// A batch's budget is used up.
     BudgetSpent {
-        /// Which.
         batch: BatchId,
-        /// What was set.
         budget: Budget,
-        /// One line for a person.
+        /// A one-line message for people.
         message: String,
     },
 }
 
-/// What an event is to whoever tells.
+/// Effects of an event on notifications.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NotificationEffects {
-    /// What is to be told.
+    /// The notification it triggers, if any.
     pub trigger: Option<NotificationTrigger>,
-    /// A task ended: its batch may have.
+    /// A task that ended, so its batch may have ended too.
     pub ended_task: Option<TaskId>,
 }
 
-/// Kinds of a task's events that say something; others are not read.
+/// Event kinds of tasks that can affect notifications; others are not decoded.
 const NOTIFYING_TASK_EVENTS: [&str; 8] = [
     "TaskBlocked",
     "TaskDeliveryBlocked",
@@ -84,10 +77,10 @@ const NOTIFYING_TASK_EVENTS: [&str; 8] = [
     "TaskNeededNoDelivery",
 ];
 
-/// What an event says.
+/// Returns the effects of an event.
 ///
 /// # Errors
-/// [`DecodeError`]: a newer docket wrote it.
+/// [`DecodeError`] if a newer docket wrote the event.
 pub fn effects_from_event(event: &Envelope) -> Result<NotificationEffects, DecodeError> {
     match &event.stream {
         StreamId::Task(task) if NOTIFYING_TASK_EVENTS.contains(&event.kind.as_str()) => {
@@ -119,7 +112,8 @@ fn effects_from_task_event(task: TaskId, event: TaskEvent) -> NotificationEffect
                 TaskBlockedReason::Person => BlockKind::Person,
                 TaskBlockedReason::Provider => BlockKind::Provider,
                 TaskBlockedReason::WorkerFault => BlockKind::WorkerFault,
-                // It goes on by itself, a person let it rest, or its batch's budget is told of once for all of it.
+                // It resumes by itself, was paused by a person, or its batch's budget is reported once for
+                // the whole batch.
                 TaskBlockedReason::Child
                 | TaskBlockedReason::Outage
                 | TaskBlockedReason::Paused
@@ -141,7 +135,7 @@ fn effects_from_task_event(task: TaskId, event: TaskEvent) -> NotificationEffect
             trigger: Some(NotificationTrigger::Failed { task, run, reason: why, message }),
             ended_task: Some(task),
         },
-        // The last three end a task whose delivery was blocked, and change nothing of another.
+        // The last three end a task whose delivery was blocked and affect no other task.
         TaskEvent::TaskCompleted(_)
         | TaskEvent::TaskCancelled(_)
         | TaskEvent::TaskDelivered(_)
@@ -168,17 +162,17 @@ fn effects_from_task_event(task: TaskId, event: TaskEvent) -> NotificationEffect
     }
 }
 
-/// Whether tasks that wait for the one that ended may wait for ever: for one that has completed none does.
+/// Whether tasks that depend on the ended one may now wait forever. False for a completed task.
 pub fn can_strand_dependents(event: &Envelope) -> bool {
     matches!(event.kind.as_str(), "TaskDiscarded" | "TaskCancelled")
 }
 
-/// How a batch's tasks ended, where nothing of it goes on by itself any more: all have ended, or wait for some that
-/// failed.
+/// Returns the batch's end counts if none of its tasks can continue without a person: all have ended or
+/// depend on tasks that failed.
 pub fn batch_end_counts(view: &BatchView) -> Option<TaskEndCounts> {
     let count = |state| view.states.iter().filter(|of| of.state == state).map(|of| of.count).sum();
     let open: u64 = view.states.iter().filter(|of| !of.state.is_ended()).map(|of| of.count).sum();
-    // Those that wait for what failed are pending, and none of them is counted twice.
+    // Tasks that depend on a failed task are pending, and none of them is counted twice.
     (open == view.behind_failed).then(|| TaskEndCounts {
         all: view.tasks,
         completed: count(TaskState::Completed),
@@ -188,21 +182,22 @@ pub fn batch_end_counts(view: &BatchView) -> Option<TaskEndCounts> {
     })
 }
 
-/// Whether a batch's end is news: there are more tasks than when it was told, or as many that ended otherwise. One of
-/// which tasks were archived has fewer.
+/// Whether a batch's end has not been reported yet: there are more tasks than at the last report, or the same
+/// number with different outcomes. A batch whose tasks were archived has fewer.
 pub fn is_new_batch_end(ends: &TaskEndCounts, told: Option<TaskEndCounts>) -> bool {
     told.is_none_or(|told| ends.all > told.all || (ends.all == told.all && *ends != told))
 }
 
-/// Deliveries that are given up without an attempt: to who is not in the settings any more, and the oldest of what is
-/// too much for one target. At most `most` of them.
+/// Returns events that give up deliveries without an attempt: those to targets no longer configured, and the
+/// oldest of a target's overflow. At most `most`.
 pub fn dead_letter_events(known: &NotificationsFold, targets: &[&str], most: usize) -> Vec<SystemEvent> {
     let mut given_up = Vec::new();
     for (target, due) in known.due_by_target() {
         let (beyond, why) = if targets.contains(&target) {
-            (due.saturating_sub(DUE_KEPT_MAX), format!("more than {DUE_KEPT_MAX} waited for this target"))
+            (due.saturating_sub(DUE_KEPT_MAX), format!("more than {DUE_KEPT_MAX} notifications were waiting \
+                 for this target"))
         } else {
-            (due, "the coordinator's settings have no such target any more".to_owned())
+            (due, "the target is no longer configured".to_owned())
         };
         let room = most.saturating_sub(given_up.len());
         given_up.extend(known.due_to(target).take(beyond.min(room)).map(|(_, record)| {
@@ -214,20 +209,20 @@ pub fn dead_letter_events(known: &NotificationsFold, targets: &[&str], most: usi
     given_up
 }
 
-/// How often, and how soon, a target that did not take something is told again.
+/// Retry policy for failed deliveries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeliveryRetryPolicy {
-    /// Attempts, at least 1.
+    /// Maximum attempts, at least 1.
     pub attempts_max: u32,
-    /// The wait after the first.
+    /// Wait after the first failure, in milliseconds.
     pub initial_wait_ms: u64,
-    /// The longest wait; each is four times the one before, up to this.
+    /// Longest wait, in milliseconds; each wait is four times the previous one up to this.
     pub max_wait_ms: u64,
 }
 
 impl DeliveryRetryPolicy {
-    /// The wait after an attempt, from 1, with what is added for the sake of others: that follows from what is told, so
-    /// that it is the same whoever works it out.
+    /// Returns the wait after an attempt (counted from 1), including jitter. The jitter is derived from the
+    /// arguments, so every coordinator computes the same value.
     pub fn wait_ms(self, id: NotificationId, target: &str, attempt: u32) -> u64 {
         let grown =
             BACKOFF_FACTOR.saturating_pow(attempt.saturating_sub(1)).saturating_mul(self.initial_wait_ms);
@@ -239,8 +234,8 @@ impl DeliveryRetryPolicy {
     }
 }
 
-/// Whether what is due at `due_at`, after so many attempts, is due further off than any wait lasts: a first attempt waits
-/// for nothing. It was decided by a clock that was ahead, and is due.
+/// Whether `due_at` is further away than any retry wait after this many attempts. Such a time was computed by
+/// a clock that was ahead, so the delivery is due now.
 pub fn is_due_time_too_far(
     due_at: Timestamp,
     attempts: u32,
@@ -252,26 +247,26 @@ pub fn is_due_time_too_far(
     due_at > now && (attempts == 0 || due_at.ms_since(now) > longest_ms.saturating_add(CLOCK_SKEW_MAX_MS))
 }
 
-/// What a target made of an attempt.
+/// Result of a delivery attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryAttemptResult {
-    /// It took it.
+    /// The target accepted it.
     Delivered,
-    /// It did not.
+    /// The attempt failed.
     Failed {
-        /// What went wrong, for a person; without secrets.
+        /// What went wrong, for people; contains no secrets.
         why: String,
-        /// How long it wants to be left alone.
+        /// Delay requested by the target, in milliseconds.
         retry_after_ms: Option<u64>,
     },
-    /// It wants nothing, ever.
+    /// The target permanently refuses notifications.
     Unsubscribed {
-        /// In its words.
+        /// The target's own message.
         why: String,
     },
 }
 
-/// What to write of an attempt; nothing where the notification waits for none any more.
+/// Returns the event to record for an attempt; `None` if the notification no longer waits for one.
 pub fn attempt_event(
     record: &NotificationRecord,
     target: &str,

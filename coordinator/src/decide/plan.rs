@@ -1,4 +1,4 @@
-//! The answer of a queue decision: what a command causes, or why it is refused.
+//! Result of a queue decision: the plan of a command, or its rejection.
 
 use docket_schema::{
     api::LeaseLostReason,
@@ -8,41 +8,42 @@ use docket_schema::{
     task::{TaskEvent, TaskState, TaskSubmitted},
 };
 
-/// What a command causes: events of the task's stream and, in the same transaction, of its run's.
+/// Effects of a command: events of the task's stream and, in the same transaction, of its run's.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CommandPlan {
-    /// Events of the task's stream, in order. Empty = nothing changes.
+    /// Events of the task's stream, in order. Empty if nothing changes.
     pub task_events: Vec<TaskEvent>,
-    /// What happens to the run's stream.
+    /// Write to the current run's stream.
     pub run_write: Option<RunWrite>,
-    /// A run whose place another takes: it ends in the same transaction, before `run` is written.
+    /// Run that is replaced by another: it ends in the same transaction, before `run_write` is applied.
     pub superseded_run: Option<RunWrite>,
-    /// A run that tries again what `run` failed at: its stream is made after `run` was written.
+    /// Run that retries the failed one: its stream is created after `run_write` is applied.
     pub retry_run: Option<RunWrite>,
-    /// A task that `run` gives away. Where it is there already all of this was done before, and nothing is done.
+    /// Task that the run delegates. If it already exists, the whole plan was carried out before and nothing
+    /// is written.
     pub delegated_task: Option<(TaskId, Box<TaskSubmitted>)>,
 }
 
 /// A write to a run's stream that belongs to a command.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunWrite {
-    /// The run. Its stream is made if it does not exist.
+    /// The run. Its stream is created if it does not exist.
     pub run: RunId,
-    /// Under which condition the events are appended.
+    /// Condition for the append.
     pub condition: RunCondition,
     /// Events, in order; may be empty.
     pub events: Vec<NewEvent>,
-    /// The fence of the stream afterwards.
+    /// Fence of the stream afterwards.
     pub fence: FenceAfter,
 }
 
 impl RunWrite {
-    /// Nobody appends to `run` until the next lease.
+    /// Closes the fence of `run` until the next lease.
     pub(super) const fn unlease(run: RunId) -> Self {
         Self { run, condition: RunCondition::AtHead, events: Vec::new(), fence: FenceAfter::Shut }
     }
 
-    /// The coordinator ends `run`, whoever is at it.
+    /// Ends `run` on behalf of the coordinator, whether or not a worker holds it.
     pub(super) fn ended_by_coordinator(run: RunId, result: RunOutcome) -> Self {
         let ended = RunEnded { result, summary: None, tree: None, unverified: None, decision: None };
         Self {
@@ -54,47 +55,46 @@ impl RunWrite {
     }
 }
 
-/// The condition of an append to a run's stream.
+/// Condition of an append to a run's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunCondition {
-    /// By the lease's holder: the head must be here, under this epoch.
+    /// By the lease holder: requires this head and this epoch.
     Holder(Seq, Epoch),
-    /// By the coordinator, at whatever head the stream has.
+    /// By the coordinator, at any head of the stream.
     AtHead,
 }
 
 /// Who may append to a run's stream after the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FenceAfter {
-    /// As before.
+    /// Unchanged.
     Unchanged,
     /// The holder of this epoch.
     Open(Epoch),
-    /// No worker until the next lease; the inbox may.
+    /// No worker until the next lease; inbox events are still accepted.
     Shut,
-    /// Nobody, ever: the run has ended.
+    /// No one: the run has ended.
     Closed,
 }
 
-/// A command that the task's state does not allow. Expected, and told to whoever asked.
+/// A command that the task's state does not allow. Expected; returned to the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandRejection {
-    /// The lease is not, or no longer, the asker's.
-    #[error("the lease under epoch {asked} is no more: {}", describe_lost_lease(*why))]
+    /// The caller does not hold the lease, or no longer holds it.
+    #[error("the lease under epoch {asked} is lost: {}", describe_lost_lease(*why))]
     LeaseLost {
-        /// The epoch the asker has.
+        /// Epoch given by the caller.
         asked: Epoch,
-        /// The epoch in force.
+        /// Current epoch.
         current: Epoch,
-        /// What became of it.
+        /// Why the lease was lost.
         why: LeaseLostReason,
     },
-    /// The state does not allow it.
+    /// The task's state does not allow the command.
     #[error("the task is {state}; {remedy}")]
     WrongState {
-        /// The state.
         state: TaskState,
-        /// What helps.
+        /// What the caller can do instead.
         remedy: &'static str,
     },
 }
@@ -105,6 +105,6 @@ const fn describe_lost_lease(why: LeaseLostReason) -> &'static str {
         LeaseLostReason::Fenced => "another worker has the task",
         LeaseLostReason::Cancelled => "the task was cancelled",
         LeaseLostReason::Ended => "the task ended or moved on",
-        LeaseLostReason::Unknown => "there is no such task",
+        LeaseLostReason::Unknown => "the task does not exist",
     }
 }

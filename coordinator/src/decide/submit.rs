@@ -1,11 +1,11 @@
-//! `submit`: a task enters the backlog.
+//! `submit`: adds a task to the backlog.
 
 use docket_schema::task::{FieldError, TaskEvent, TaskSpec, TaskSubmitted, check_models};
 
-/// The event that makes a task of `spec`.
+/// Returns the event that creates the task of `spec`.
 ///
 /// # Errors
-/// The field of `spec` that breaks a rule.
+/// Names the field of `spec` that is invalid.
 pub fn submit(spec: TaskSpec, by: &str) -> Result<TaskEvent, FieldError> {
     spec.check()?;
     check_models(&spec)?;

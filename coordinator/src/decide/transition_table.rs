@@ -1,5 +1,5 @@
-//! The table "how a lease ends → what becomes of its task", enumerated by the decisions
-//! themselves; and the tests of every other command.
+//! Tests of the transition table from a lease's end to its task's next state, enumerated by the decisions
+//! themselves, and of every other command.
 
 use docket_schema::{
     api::LeaseLostReason,
@@ -189,7 +189,7 @@ fn table_row(name: &str, counters: &str, record: &TaskRecord, end: &LeaseEnd) ->
     format!("| {name} | {counters} | {} | {counted} | {next} | {fence} |\n", after.state)
 }
 
-/// Rows in a row that differ in their first cell alone become one.
+/// Merges consecutive rows that differ only in their first cell.
 fn group_rows(table: &str) -> String {
     let mut rows: Vec<(String, &str)> = Vec::new();
     for row in table.lines() {
@@ -216,7 +216,7 @@ fn group_rows(table: &str) -> String {
 #[test]
 fn documented_lease_end_table_matches_the_decisions() {
     let mut table = String::from(
-        "| how the lease ends | before it | task is then | counted | goes on with | run's fence |\n|---|---|---|---|---|---|\n",
+        "| how the lease ends | before it | task is then | counted | continues with | run's fence |\n|---|---|---|---|---|---|\n",
     );
     for (name, end) in all_lease_ends() {
         let record = leased_record();
@@ -258,11 +258,11 @@ fn documented_lease_end_table_matches_the_decisions() {
 #[test]
 fn lost_lease_cannot_be_ended() {
     let holds = leased_record();
-    let expired = apply_plan(&holds, &expire(&holds, Epoch(1)).expect("stands"));
+    let expired = apply_plan(&holds, &expire(&holds, Epoch(1)).expect("accepted"));
     let taken = apply_plan(&expired, &lease(&expired, &lease_recipient(), RUN).expect("available"));
     let cancelled = apply_plan(&holds, &cancel(&holds, "me", "").expect("runs"));
     let ended = LeaseEnd::Ended(RunOutcome::Succeeded);
-    let done = apply_plan(&holds, &decide_lease_end(&holds, &ended).expect("stands"));
+    let done = apply_plan(&holds, &decide_lease_end(&holds, &ended).expect("accepted"));
     for (record, why) in [
         (&expired, LeaseLostReason::Expired),
         (&taken, LeaseLostReason::Fenced),
@@ -286,7 +286,7 @@ fn lost_lease_cannot_be_ended() {
 #[test]
 fn current_run_continues_under_a_higher_epoch() {
     let holds = leased_record();
-    let free = apply_plan(&holds, &expire(&holds, Epoch(1)).expect("stands"));
+    let free = apply_plan(&holds, &expire(&holds, Epoch(1)).expect("accepted"));
     let other = RunId(Uuid::from_u128(9));
     let again = apply_plan(&free, &lease(&free, &lease_recipient(), other).expect("available"));
     assert_eq!((again.run, again.epoch, again.runs), (Some(RUN), Epoch(2), 1));
@@ -368,7 +368,7 @@ fn retry_skips_dependencies_only_when_asked() {
     let again = apply_plan(&ended, &retry(&ended, "me", "", DependencyRetry::Kept).expect("put back"));
     assert_eq!((again.state, &again.waits_for), (TaskState::Pending, &ended.spec.conditions.after));
     let on = again.waits_for[0];
-    // That it failed before is why this one is retried; that it is completed is what it waits for.
+    // An earlier failure is why this one is retried; its dependency must be completed first.
     assert_eq!(renew_dependency(&again, on, TaskState::Discarded), CommandPlan::default());
     let free = apply_plan(&again, &renew_dependency(&again, on, TaskState::Completed));
     assert_eq!(free.state, TaskState::Available);
@@ -391,7 +391,7 @@ fn outage_retries_by_the_clock_and_gives_up() {
     for outages in 1..=20 {
         let rests = blocked(outages);
         assert_eq!((rests.state, rests.blocked_why), (TaskState::Blocked, Some(TaskBlockedReason::Outage)));
-        // As between runs: twice as long each time, up to an hour, less a quarter here for want of luck.
+        // As between runs: doubled each time up to an hour, here reduced by the full jitter of a quarter.
         let wait = rests.available_at.ms_since(NOW);
         let whole = (10_000_u64 << (outages - 1).min(20)).min(3_600_000);
         assert!(wait == whole - whole / 4 && wait >= before, "{outages}: {wait}");
@@ -402,7 +402,7 @@ fn outage_retries_by_the_clock_and_gives_up() {
         assert_eq!(plan.run_write.as_ref().expect("the run learns it").events[0].kind, "BlockerAnswered");
         let after = apply_plan(&rests, &plan);
         assert_eq!((after.state, after.run, after.message), (TaskState::Available, Some(RUN), None));
-        // A person need not wait for that.
+        // A person does not have to wait for the backoff.
         let after = apply_plan(&rests, &retry(&rests, "me", "", DependencyRetry::Kept).expect("blocked"));
         assert_eq!((after.state, after.run), (TaskState::Available, Some(RUN)));
     }
@@ -420,7 +420,7 @@ fn answer_text_is_required_only_for_questions() {
         (TaskBlockedReason::Child, false, false),
     ] {
         let end = LeaseEnd::Blocked(why);
-        let waits = apply_plan(&leased_record(), &decide_lease_end(&leased_record(), &end).expect("stands"));
+        let waits = apply_plan(&leased_record(), &decide_lease_end(&leased_record(), &end).expect("accepted"));
         assert_eq!(answer(&waits, "me", &"this".into()).is_ok(), words, "{why:?}");
         assert_eq!(answer(&waits, "me", &" \n".into()).is_ok(), silence, "{why:?}");
     }
@@ -448,7 +448,7 @@ fn pause_and_unpause_a_run_and_a_waiting_task() {
     assert!(
         cancel(&rests, "me", "").is_ok_and(|plan| apply_plan(&rests, &plan).state == TaskState::Cancelled)
     );
-    // Held before its time it waits for that again; held after, it may be leased.
+    // Paused before its time, it waits for that time again; paused later, it may be leased.
     for (state, at, then) in [
         (TaskState::Scheduled, NOW.plus_ms(10_000), TaskState::Scheduled),
         (TaskState::Retryable, NOW.plus_ms(10_000), TaskState::Scheduled),
@@ -471,17 +471,17 @@ fn pause_and_unpause_a_run_and_a_waiting_task() {
 #[test]
 fn completed_task_has_no_failure_message() {
     let holds = leased_record();
-    let crashed = apply_plan(&holds, &record_crash(&holds, holds.epoch, "signal 9").expect("stands"));
+    let crashed = apply_plan(&holds, &record_crash(&holds, holds.epoch, "signal 9").expect("accepted"));
     assert_eq!(crashed.message.as_deref(), Some("the run process died: signal 9"));
     let again = apply_plan(&crashed, &lease(&crashed, &lease_recipient(), RUN).expect("available"));
     let done = apply_plan(
         &again,
-        &decide_lease_end(&again, &LeaseEnd::Ended(RunOutcome::Succeeded)).expect("stands"),
+        &decide_lease_end(&again, &LeaseEnd::Ended(RunOutcome::Succeeded)).expect("accepted"),
     );
     assert_eq!((done.state, done.message), (TaskState::Completed, None));
     let given_up = TaskRecord { crashes: holds.spec.crashes_max - 1, ..again };
     let discarded =
-        apply_plan(&given_up, &record_crash(&given_up, given_up.epoch, "signal 9").expect("stands"));
+        apply_plan(&given_up, &record_crash(&given_up, given_up.epoch, "signal 9").expect("accepted"));
     assert!(discarded.message.is_some(), "a discarded one does");
 }
 

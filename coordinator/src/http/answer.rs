@@ -1,8 +1,9 @@
-//! The route by which a person answers what a blocked run asks.
+//! The route that answers the question of a blocked run.
 //!
-//! Owns the check of the words against the question. Where policy asks whether a call may run, only `yes`, `always`
-//! and `no` are answers: any other text is refused, and the question stays open. The question is read before the
-//! command, so the command itself checks that it is still the one that is asked.
+//! Validates the answer against the question. If a policy asks whether a call may run, only `yes`,
+//! `always` and `no` are answers; any other text is refused and the question stays open. The
+//! question is read before the command runs, so the command itself checks that the same question is
+//! still open.
 
 use std::sync::Arc;
 
@@ -27,10 +28,10 @@ use crate::{
     store::{CommandBlobs, NewBlob},
 };
 
-/// Characters of a wrong answer that are told.
+/// Maximum number of characters of a wrong answer that are quoted.
 const QUOTED_CHARS_MAX: usize = 80;
 
-/// Events that are read at once, from the end of a run's stream back, in search of its question.
+/// Events per page when searching a run's stream backwards for its question.
 const READ_WINDOW_EVENTS: u32 = 64;
 
 pub(super) async fn answer_task(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
@@ -44,7 +45,7 @@ pub(super) async fn answer_task(api: Arc<ApiState>, call: ApiRequest) -> Handler
     let asked = find_asking_run(&api, id).await?;
     if asked.is_some() && text.is_empty() {
         let detail =
-            "`text` must not be empty: the run asks something; give an answer, as `docket answer ID TEXT`";
+            "`text` must not be empty: the run is asking a question; answer it with `docket answer ID TEXT`";
         return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("text"));
     }
     if let Some(asked) = asked
@@ -59,14 +60,15 @@ pub(super) async fn answer_task(api: Arc<ApiState>, call: ApiRequest) -> Handler
     execute_task_command(&api, &call, decide, blobs).await
 }
 
-/// The run of a task that asks a person, if one does.
+/// Returns the task's run that waits for an answer, if any.
 async fn find_asking_run(api: &ApiState, id: TaskId) -> Result<Option<QuestionedRun>, ApiError> {
     let Some((record, _)) = api.store.get_task(id).await? else { return Ok(None) };
     let asks = record.state == TaskState::Blocked && record.blocked_why == Some(TaskBlockedReason::Person);
     Ok(record.run.filter(|_| asks).map(|run| QuestionedRun { run, epoch: record.epoch }))
 }
 
-/// What a blocked run asks: its last `RunBlocked`. Others may have appended words to its stream since.
+/// Returns the question of a blocked run: its last `RunBlocked`. Messages may have been appended
+/// since.
 async fn last_question(api: &ApiState, run: RunId) -> Result<Option<RunBlocked>, ApiError> {
     let head = api.store.stream_head(StreamId::Run(run)).await?;
     let mut end = head.map_or(Seq(0), |head| head.seq);
@@ -78,7 +80,7 @@ async fn last_question(api: &ApiState, run: RunId) -> Result<Option<RunBlocked>,
                 Ok(RunEvent::RunBlocked(blocked)) => return Ok(Some(blocked)),
                 Ok(_) => {}
                 Err(_) => {
-                    let detail = "the run's log cannot be read; run `docket verify`";
+                    let detail = "cannot read the run's log; run `docket verify`";
                     return Err(ApiError::new(ProblemCode::Internal, detail));
                 }
             }
@@ -88,20 +90,20 @@ async fn last_question(api: &ApiState, run: RunId) -> Result<Option<RunBlocked>,
     Ok(None)
 }
 
-/// Refuses what is no answer to a permission question.
+/// Refuses text that does not answer a permission question.
 fn check_permission_answer(text: &str) -> Result<(), ApiError> {
     let wrong = |detail: String| Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("text"));
     if ApprovalAnswer::parse(text).is_none() {
         return wrong(format!(
-            "the run asks whether a call may run, and `{}` is not an answer to that; answer {}. The question stays open",
+            "the run asks whether a call may run, and `{}` does not answer that; answer {}. The question stays open",
             text.chars().take(QUOTED_CHARS_MAX).collect::<String>(),
             ApprovalAnswer::ACCEPTED
         ));
     }
     if text.len() > INLINE_BYTES_MAX {
         return wrong(format!(
-            "the answer to whether a call may run may have at most {INLINE_BYTES_MAX} bytes; the rest can be said with \
-             `docket tell` once the run goes on"
+            "an answer to a permission question may have at most {INLINE_BYTES_MAX} bytes; send the rest with \
+             `docket tell` once the run continues"
         ));
     }
     Ok(())

@@ -1,9 +1,9 @@
-//! Errors as clients see them: RFC 9457 problem details with a stable code, each with a row in
+//! API errors: RFC 9457 problem details with a stable code, each with a row in
 //! `coordinator/ERRORS.md`.
 //!
-//! Every refusal of every route is a [`Refusal`]; there is no other way to answer an error.
-//! Invariant: a problem never holds SQL, a path of this machine, a token or a payload; faults are
-//! logged here, once, with their whole chain.
+//! Every error of every route is an [`ApiError`]. Invariant: a problem never contains SQL, a path
+//! of this machine, a token or a payload. Internal errors are logged here, once, with their full
+//! chain.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ use crate::{
     task_check::InvalidTaskField,
 };
 
-/// Longest text of a problem, in characters: most of it is docket's own words, and of a request that is
-/// repeated a reader needs no more, however long it was.
+/// Maximum length of a problem's detail in characters. Most of it is docket's own text, so quoted
+/// input is cut.
 const DETAIL_CHARS_MAX: usize = 500;
-/// Longest name of a field.
+/// Maximum length of a field name.
 const FIELD_CHARS_MAX: usize = 200;
 
-/// `text`, or its beginning and a sign that it goes on.
+/// Truncates `text` and marks the truncation.
 fn truncate_chars(mut text: String, most: usize) -> String {
     if let Some((at, _)) = text.char_indices().nth(most) {
         text.truncate(at);
@@ -42,31 +42,31 @@ fn truncate_chars(mut text: String, most: usize) -> String {
     text
 }
 
-/// A request that is answered with a problem. Boxed: it travels in the error half of every result.
+/// An error response with a problem. Boxed, because it is the error type of every handler result.
 #[derive(Debug)]
 pub(crate) struct ApiError(Box<ProblemDetails>, Option<Duration>);
 
 impl ApiError {
-    /// A refusal of this code; `detail` says what went wrong here and what helps.
+    /// Creates an error with this code; `detail` says what went wrong and what to do.
     pub(crate) fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
         Self(Box::new(code.to_problem(truncate_chars(detail.into(), DETAIL_CHARS_MAX))), None)
     }
 
-    /// Names the field at fault.
+    /// Sets the invalid field.
     #[must_use]
     pub(crate) fn with_field(mut self, field: impl Into<String>) -> Self {
         self.0.field = Some(truncate_chars(field.into(), FIELD_CHARS_MAX));
         self
     }
 
-    /// Says which epoch is in force.
+    /// Sets the current epoch.
     #[must_use]
     pub(crate) fn with_epoch(mut self, epoch: Epoch) -> Self {
         self.0.epoch = Some(epoch);
         self
     }
 
-    /// Says where the stream's head is, and which events the caller has not seen.
+    /// Sets the head of the stream and the events that the caller has not seen.
     #[must_use]
     pub(crate) fn with_missing_events(
         mut self,
@@ -78,19 +78,18 @@ impl ApiError {
         self
     }
 
-    /// Says after how long the same may be sent again.
+    /// Sets the delay after which the request may be sent again.
     #[must_use]
     pub(crate) fn with_retry_after(mut self, wait: Duration) -> Self {
         self.1 = Some(wait);
         self
     }
 
-    /// Its code.
     pub(crate) fn code(&self) -> ProblemCode {
         self.0.code
     }
 
-    /// For `wrong_seq`: where the head is.
+    /// Returns the head of the stream, for `wrong_seq`.
     pub(crate) fn head(&self) -> Option<Head> {
         self.0.head
     }
@@ -99,7 +98,7 @@ impl ApiError {
         self.0
     }
 
-    /// The answer.
+    /// Converts the error into a response.
     pub(crate) fn into_response(self) -> Response<Body> {
         let body = serde_json::to_vec(&self.0).expect("a problem has string keys only");
         let mut response = Response::new(Body::from(body));
@@ -159,7 +158,7 @@ impl From<HistoryError> for ApiError {
 }
 
 impl InvalidTaskField {
-    /// The refusal of a request that holds the task at this place.
+    /// Converts a submission error of the task at this place in the request.
     pub(super) fn into_error_at(self, place: &str) -> ApiError {
         ApiError::new(ProblemCode::InvalidRequest, self.requirement)
             .with_field(format!("{place}.{}", self.field))
@@ -209,13 +208,13 @@ impl From<AppendError> for ApiError {
                     .with_missing_events(head, Vec::new())
             }
             AppendError::Fenced { current, .. } => {
-                Self::new(ProblemCode::Fenced, format!("{text}; end the run process")).with_epoch(current)
+                Self::new(ProblemCode::Fenced, format!("{text}; stop the run process")).with_epoch(current)
             }
             AppendError::LeaseEnded { asked } => {
                 Self::new(ProblemCode::LeaseExpired, format!("{text}; lease the task again"))
                     .with_epoch(asked)
             }
-            AppendError::Closed => Self::new(ProblemCode::Ended, "the run has ended; nothing can be added"),
+            AppendError::Closed => Self::new(ProblemCode::Ended, "the run has ended; no events can be added"),
             AppendError::StreamNotFound => Self::new(ProblemCode::NotFound, "there is no such run"),
             AppendError::BlobMissing(_) => Self::new(ProblemCode::BlobMissing, text),
             AppendError::DependencyNotFound(_) => {

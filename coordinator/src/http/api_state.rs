@@ -1,4 +1,4 @@
-//! What every route shares: the application's state, and what HTTP alone needs beside it.
+//! State shared by all routes: the application state, and what only HTTP needs.
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -26,16 +26,16 @@ use crate::{
     wakeups::WakeupBus,
 };
 
-/// Looks back that are under way at once: each may read a whole log and compare whole trees.
+/// Maximum number of concurrent history reads: each may read a full log and compare full trees.
 const CONCURRENT_HISTORY_READS_MAX: usize = 4;
 
-/// How often a worker that waits for work has the store looked at, at most: the longest time until it sees a task
-/// that another coordinator took in, where no hint tells of it.
+/// How often the store is polled at most for a worker that waits for work. This is the longest
+/// delay until the worker sees a task accepted by another coordinator without a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PollIntervals {
-    /// Where hints of other coordinators come.
+    /// Interval if hints of other coordinators arrive.
     pub with_hints: Duration,
-    /// Where none come.
+    /// Interval without such hints.
     pub without_hints: Duration,
 }
 
@@ -51,52 +51,52 @@ impl PollIntervals {
     }
 }
 
-/// Times and exposure that routes need.
+/// Timing and exposure settings of the routes.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiSettings {
-    /// How long a lease lasts without a heartbeat, as configured.
+    /// Configured duration of a lease without a heartbeat.
     pub(crate) lease_ms: u64,
-    /// How often workers are asked to send heartbeats.
+    /// Heartbeat interval requested from workers.
     pub(crate) heartbeat_ms: u64,
-    /// How long a client may take to send one body.
+    /// Time limit for a client to send a body.
     pub(crate) body_timeout: Duration,
-    /// How often the store is looked at for a worker that waits.
+    /// Poll intervals for waiting workers.
     pub(crate) poll_intervals: PollIntervals,
-    /// Names by which the coordinator may be called, beside its addresses: a page of a stranger's must not
-    /// reach the API through a name of theirs that resolves to this machine.
+    /// Names under which the coordinator may be called, in addition to its addresses. Prevents pages of
+    /// other sites from reaching the API through a name that resolves to this machine (DNS rebinding).
     pub(crate) allowed_hosts: Vec<String>,
 }
 
-/// What an [`Api`] is made of.
+/// Inputs for building an [`ApiState`].
 pub(crate) struct ApiConfig<'a> {
-    /// The store's: run tokens and browsers' sessions are proven by it.
+    /// The store's secret, which signs run tokens and browser sessions.
     pub(crate) secret: &'a [u8; 32],
     /// Owns the readers of followed runs.
     pub(crate) task_tracker: TaskTracker,
     pub(crate) rate_limits: RateLimits,
     pub(crate) settings: ApiSettings,
-    /// What shows files of runs, where this program brought it.
+    /// Provides views of run files, if this program has any.
     pub(crate) run_history: Option<Arc<dyn HistoryProvider>>,
-    /// Tests only: where the coordinator dies before it answers.
+    /// Tests only: where the coordinator dies before it replies.
     pub(crate) lost_replies: Vec<LostReply>,
 }
 
-/// See the module. The application's state is reached as if it were this one's.
+/// State of the HTTP API. Dereferences to the application state.
 pub(crate) struct ApiState {
     pub(crate) app: Arc<AppState>,
     pub(crate) run_tokens: RunTokens,
     pub(super) sessions: BrowserSessions,
-    /// Runs that somebody follows.
+    /// Broadcasts of followed runs.
     pub(super) broadcasts: Arc<RunBroadcasts>,
     pub(super) rate_limiter: RateLimiter,
     pub(super) settings: ApiSettings,
-    /// What was asked since the process began.
+    /// Request meters since the process started.
     pub(super) http_meters: HttpMeters,
-    /// The runs that were looked at last.
+    /// Cache of recently viewed runs.
     pub(crate) histories: RunHistoryCache,
-    /// What shows files of runs, where this program brought it.
+    /// Provides views of run files, if this program has any.
     pub(super) run_history: Option<Arc<dyn HistoryProvider>>,
-    /// Room for those who look back.
+    /// Limits concurrent history reads.
     pub(super) history_permits: Semaphore,
     pub(super) lost_replies: Vec<LostReply>,
 }
@@ -126,7 +126,7 @@ impl ApiState {
         }
     }
 
-    /// Who presents `token`.
+    /// Returns the caller that presents `token`.
     pub(crate) fn authenticate_token(&self, token: &str) -> Option<Caller> {
         if let Some((run, epoch)) = self.run_tokens.verify_token(token) {
             return Some(Caller::RunToken { run, epoch });
@@ -136,7 +136,7 @@ impl ApiState {
         Some(Caller::ApiToken { name, role, hash, session: None })
     }
 
-    /// Whose browser bears this session.
+    /// Returns the caller of a browser session.
     pub(crate) fn authenticate_session(&self, session: &BrowserSession) -> Option<Caller> {
         let now = self.clock.now();
         if !self.sessions.is_active(session, now) {
@@ -147,7 +147,7 @@ impl ApiState {
         Some(Caller::ApiToken { name, role, hash, session: Some(*session) })
     }
 
-    /// Refuses whoever's token has ended since: before each step of a request that waits.
+    /// Refuses callers whose token has ended. Checked before each step of a request that waits.
     pub(crate) fn check_still_authorized(&self, caller: &Caller) -> Result<(), ApiError> {
         let ended = match caller {
             Caller::ApiToken { hash, session, .. } => {
@@ -166,8 +166,8 @@ impl ApiState {
         Ok(())
     }
 
-    /// Refuses a run token whose epoch is past. Appends are not asked here: the store's own condition
-    /// refuses them, and one sent again after the end is answered as the first time.
+    /// Refuses a run token of a past epoch. Appends skip this check: the store refuses stale ones
+    /// itself, and a repeated append after the end must get the same response as the first.
     pub(crate) async fn check_epoch_in_force(&self, caller: &Caller) -> Result<(), ApiError> {
         let Caller::RunToken { run, epoch } = caller else { return Ok(()) };
         match self.store.run_lease_state(*run).await? {
@@ -181,12 +181,12 @@ impl ApiState {
         }
     }
 
-    /// Refuses whoever is not a process of this run.
+    /// Refuses callers that are not a process of this run.
     pub(crate) fn require_run_token(caller: &Caller, run: RunId) -> Result<(), ApiError> {
         match caller {
             Caller::RunToken { run: own, .. } if *own == run => Ok(()),
             Caller::RunToken { .. } => {
-                Err(ApiError::new(ProblemCode::Forbidden, "this run token is another run's")
+                Err(ApiError::new(ProblemCode::Forbidden, "this run token belongs to another run")
                     .with_field("run"))
             }
             Caller::Anonymous | Caller::ApiToken { .. } => {
@@ -195,20 +195,20 @@ impl ApiState {
         }
     }
 
-    /// Refuses a run token that is not this run's and epoch's.
+    /// Refuses a run token of another run or epoch.
     pub(crate) fn require_run_epoch(caller: &Caller, run: RunId, epoch: Epoch) -> Result<(), ApiError> {
         Self::require_run_token(caller, run)?;
         match caller {
             Caller::RunToken { epoch: held, .. } if *held != epoch => Err(ApiError::new(
                 ProblemCode::Forbidden,
-                format!("this run token is good for epoch {held}, the request is of epoch {epoch}"),
+                format!("this run token is valid for epoch {held}, the request is for epoch {epoch}"),
             )
             .with_field("epoch")),
             Caller::RunToken { .. } | Caller::Anonymous | Caller::ApiToken { .. } => Ok(()),
         }
     }
 
-    /// A long poll's end: after `wait_ms`, never longer than the protocol's limit.
+    /// Returns the end of a long poll: after `wait_ms`, limited by the protocol's maximum.
     pub(crate) fn long_poll_deadline(wait_ms: u64) -> tokio::time::Instant {
         let wait = wait_ms.min(docket_schema::api::LONG_POLL_MS_MAX);
         tokio::time::Instant::now() + Duration::from_millis(wait)

@@ -1,8 +1,8 @@
-//! Routes that add events to a run: the hot path.
+//! Routes that append events to runs; the hot path.
 //!
-//! Every event is decoded before it is written, so that a worker cannot write what no fold reads;
-//! and what only the coordinator may say, no worker can. An append that ends the run or makes it
-//! rest is a command, for the task moves with it; any other goes straight to the store.
+//! Every event is decoded before it is written, so that a worker cannot write events that no fold
+//! can read, or events reserved for the coordinator. An append that ends or blocks the run is a
+//! command, because the task changes with it; any other append goes straight to the store.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -39,8 +39,9 @@ use crate::{
     store::{AppendCondition, AppendError, AppendOutcome, CommandBlobs, CommandError, LogAppend, NewBlob},
 };
 
-/// Events told to a writer whose append came too late. Only the inbox writes between a holder's
-/// appends, so it is rarely more than one; a holder that lacks more asks again after folding these.
+/// Maximum number of missing events returned to a writer with a stale sequence number. Only the
+/// inbox writes between a holder's appends, so there is rarely more than one; a holder that misses
+/// more asks again after folding these.
 const MISSING_EVENTS_MAX: u32 = 256;
 
 type HandlerResult = Result<Response<Body>, ApiError>;
@@ -59,8 +60,8 @@ pub(super) async fn append_to_runs(api: Arc<ApiState>, call: ApiRequest) -> Hand
         let detail = format!("at most {APPENDS_MAX} appends in one request; send several");
         return Err(ApiError::new(ProblemCode::TooLarge, detail).with_field("appends"));
     }
-    // Sent to the store in order and all at once, so that they share its commits. Where two are
-    // of one run the store may meet the later one first; that one is then sent again in its turn.
+    // Sent to the store in order and concurrently, so that they share commits. If two appends belong to
+    // the same run, the store may process the later one first; that one is sent again in turn.
     let mut seen = HashSet::new();
     let follows: Vec<bool> = appends.iter().map(|append| !seen.insert(append.run)).collect();
     let again: Vec<Option<StreamAppend>> =
@@ -89,7 +90,7 @@ async fn append_with_token(api: &ApiState, append: StreamAppend) -> Result<Appen
     let caller = match api.run_tokens.verify_token(&token) {
         Some((run, epoch)) => Caller::RunToken { run, epoch },
         None => {
-            return Err(ApiError::new(ProblemCode::Unauthorized, "this is no run token").with_field("token"));
+            return Err(ApiError::new(ProblemCode::Unauthorized, "this is not a run token").with_field("token"));
         }
     };
     ApiState::require_run_epoch(&caller, run, append.epoch)?;
@@ -103,7 +104,7 @@ async fn append_events(
 ) -> Result<AppendResponse, ApiError> {
     let AppendRequest { expected_seq, epoch, events, blobs, names } = request;
     if names.len() > BLOB_HASHES_MAX {
-        let detail = format!("an append names at most {BLOB_HASHES_MAX} blobs");
+        let detail = format!("an append may reference at most {BLOB_HASHES_MAX} blobs");
         return Err(ApiError::new(ProblemCode::TooLarge, detail).with_field("names"));
     }
     let ends = check_events(run, &events)?;
@@ -133,9 +134,10 @@ async fn append_events(
         api.wakeups.notify_append(run);
     }
     if ends_call && api.provider_limits.has_concurrency_limits() {
-        // One that fails here counts until the run's next call, or its end: too few are let through, never too many.
+        // If the release fails, the call counts until the run's next call or its end, which only lets fewer
+        // calls through.
         if let Err(error) = api.store.release_permit(run).await {
-            tracing::warn!(%run, "a model call is counted on: {}", error_chain(&error));
+            tracing::warn!(%run, "cannot release the permit of a model call: {}", error_chain(&error));
         }
     }
     let limited = api.provider_limits.providers();
@@ -170,7 +172,7 @@ async fn append_and_finish(
     }
 }
 
-/// A refused append as its writer needs it: with the events it has not seen.
+/// Converts a refused append into an error with the events that the writer has not seen.
 async fn explain_append_error(api: &ApiState, run: RunId, error: AppendError) -> ApiError {
     let AppendError::WrongSeq { expected, head } = error else { return error.into() };
     let missing = if head.seq > expected {
@@ -186,18 +188,18 @@ async fn explain_append_error(api: &ApiState, run: RunId, error: AppendError) ->
     }
 }
 
-/// Refuses events that cannot be read again or are not a worker's to write. Answers whether the
-/// last one ends the run or makes it rest.
+/// Refuses events that cannot be decoded or that workers may not write. Returns whether the last
+/// event ends or blocks the run.
 fn check_events(run: RunId, events: &[NewEvent]) -> Result<bool, ApiError> {
     let wrong = |n: usize, detail: String| {
         ApiError::new(ProblemCode::InvalidRequest, detail).with_field(format!("events[{n}]"))
     };
     if events.is_empty() {
-        return Err(ApiError::new(ProblemCode::InvalidRequest, "an append holds at least one event")
+        return Err(ApiError::new(ProblemCode::InvalidRequest, "an append must have at least one event")
             .with_field("events"));
     }
     if events.len() > EVENTS_PER_APPEND_MAX {
-        let detail = format!("an append holds at most {EVENTS_PER_APPEND_MAX} events; split it");
+        let detail = format!("an append may have at most {EVENTS_PER_APPEND_MAX} events; split it");
         return Err(ApiError::new(ProblemCode::TooLarge, detail).with_field("events"));
     }
     let mut settles = false;
@@ -205,22 +207,22 @@ fn check_events(run: RunId, events: &[NewEvent]) -> Result<bool, ApiError> {
         let payload = event.payload.as_str();
         if payload.len() > PAYLOAD_BYTES_MAX {
             let detail =
-                format!("a payload has at most {PAYLOAD_BYTES_MAX} bytes; put its long parts into blobs");
+                format!("a payload may have at most {PAYLOAD_BYTES_MAX} bytes; put long parts into blobs");
             return Err(
                 ApiError::new(ProblemCode::TooLarge, detail).with_field(format!("events[{n}].payload"))
             );
         }
-        // The payload's text is kept as it is, and goes out again on single lines.
+        // The payload text is stored as is and must fit on a single line of SSE and JSON Lines output.
         if payload.bytes().any(|b| b == b'\n' || b == b'\r') {
-            return Err(wrong(n, "a payload is compact JSON, without line breaks".to_owned()));
+            return Err(wrong(n, "a payload must be compact JSON without line breaks".to_owned()));
         }
         if settles {
-            return Err(wrong(n, "nothing follows an event that ends the run or makes it rest".to_owned()));
+            return Err(wrong(n, "no event may follow one that ends or blocks the run".to_owned()));
         }
-        // What no field of ours holds is not looked at by the decoder, and could not be read as text later.
+        // The decoder does not look at unknown fields, so check separately that the payload is valid text.
         let half_a_pair = payload.contains("\\ud") || payload.contains("\\uD");
         if half_a_pair && let Err(error) = serde_json::from_str::<serde_json::Value>(payload) {
-            return Err(wrong(n, format!("the payload is no text: {error}")));
+            return Err(wrong(n, format!("the payload is not valid text: {error}")));
         }
         let typed = RunEvent::decode(&event.kind, event.version, payload)
             .map_err(|error| wrong(n, error_chain(&error)))?;
@@ -228,20 +230,20 @@ fn check_events(run: RunId, events: &[NewEvent]) -> Result<bool, ApiError> {
             EventRole::WorkerEvent => {}
             EventRole::EndsLease => settles = true,
             EventRole::CoordinatorOnly => {
-                return Err(wrong(n, format!("`{}` is written by the coordinator alone", event.kind)));
+                return Err(wrong(n, format!("only the coordinator may write `{}`", event.kind)));
             }
-            EventRole::OtherRun => return Err(wrong(n, format!("`{}` names another run", event.kind))),
+            EventRole::OtherRun => return Err(wrong(n, format!("`{}` refers to another run", event.kind))),
         }
     }
     Ok(settles)
 }
 
-/// What an event is to the append that brings it.
+/// The role of an event in an append.
 enum EventRole {
     WorkerEvent,
-    /// It ends the lease.
+    /// The event ends the lease.
     EndsLease,
-    /// Only the coordinator writes it.
+    /// Only the coordinator may write the event.
     CoordinatorOnly,
     OtherRun,
 }
@@ -260,13 +262,13 @@ pub(super) async fn verify_blob_uploads(blobs: Vec<BlobUpload>) -> Result<Vec<Ne
     let mut checked = Vec::with_capacity(blobs.len());
     for (n, BlobUpload { blob, b64 }) in blobs.into_iter().enumerate() {
         let bytes = STANDARD.decode(b64).map(Bytes::from).map_err(|error| {
-            ApiError::new(ProblemCode::InvalidRequest, format!("a blob's bytes come as base64: {error}"))
+            ApiError::new(ProblemCode::InvalidRequest, format!("a blob's content must be base64: {error}"))
                 .with_field(format!("blobs[{n}].b64"))
         })?;
         let found = compute_blob_ref(bytes.clone()).await?;
         if found != blob {
             let detail = format!(
-                "the bytes are {} bytes of hash {}, not {} of {}",
+                "the content has {} bytes and hash {}, not {} and {}",
                 found.bytes, found.hash, blob.bytes, blob.hash
             );
             return Err(ApiError::new(ProblemCode::BlobMismatch, detail).with_field(format!("blobs[{n}]")));

@@ -1,5 +1,5 @@
-//! Routes of the archive: move old tasks there, look at what stands there, read a file, bring a family back.
-//! For admins but the looking: files hold snapshots, and those are exact.
+//! Routes of the archive: archive old tasks, list archived ones, read an archive file, restore
+//! tasks. All but listing are for admins, because the files contain exact snapshots.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -32,16 +32,16 @@ use crate::{
     store::{ArchiveStub, QueueSelection, RestoreError},
 };
 
-/// How long one request archives; its answer says where to go on.
+/// How long one request archives; the response says where to continue.
 const PAGE_TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// One at a time in a process: two would copy the same families.
+/// Serializes archiving within the process; two concurrent passes would copy the same groups.
 static ARCHIVE_LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 type HandlerResult = Result<Response<Body>, ApiError>;
 
 fn archive_busy_error() -> ApiError {
-    let detail = "the archive is being written to, or a task brought back, already; wait for its end";
+    let detail = "the archive is already in use by another archive or restore request; wait for it to finish";
     ApiError::new(ProblemCode::WrongState, detail)
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn list_archived(api: Arc<ApiState>, call: ApiRequest) -> Handl
 pub(super) async fn list_archived_tasks(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let query: ArchivedTaskQuery = call.query()?;
     if query.title.as_ref().is_some_and(|pattern| pattern.len() > PATTERN_BYTES_MAX) {
-        let detail = format!("a pattern has at most {PATTERN_BYTES_MAX} bytes");
+        let detail = format!("a pattern may have at most {PATTERN_BYTES_MAX} bytes");
         return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("title"));
     }
     json_response(&api.store.list_archived_tasks(query).await?)
@@ -127,9 +127,9 @@ pub(super) async fn restore_archived(api: Arc<ApiState>, call: ApiRequest) -> Ha
 }
 
 async fn find_stub(api: &ApiState, call: &ApiRequest) -> Result<ArchiveStub, ApiError> {
-    // Tasks and runs have ids of one form.
+    // Task and run IDs have the same form.
     let RunId(id) = call.id()?;
-    let absent = || ApiError::new(ProblemCode::NotFound, format!("nothing with the id {id} is archived"));
+    let absent = || ApiError::new(ProblemCode::NotFound, format!("no archived task or run has the id {id}"));
     api.store.find_stub(id).await?.ok_or_else(absent)
 }
 
@@ -139,13 +139,13 @@ fn archived_view(stub: ArchiveStub) -> ArchivedStreamView {
     ArchivedStreamView { stream, head, archived_at, place, file, file_hash, file_bytes }
 }
 
-/// Where it is, is told: a person has to look there. Why, in words of our own; all of it stands in the coordinator's
-/// log, for a library's words may hold paths and addresses.
+/// Names the location, because a person has to check it. The reason uses our own words, because
+/// library errors may contain paths and addresses; the coordinator's log has all of it.
 fn storage_error(error: ObjectStorageError) -> ApiError {
     tracing::error!("the archive cannot be used: {}", error_chain(&error));
     match &error {
         ObjectStorageError::NotFound { .. } => {
-            let detail = format!("{error}; where the archive was moved, set `archive.to` to where it is now");
+            let detail = format!("{error}; if the archive was moved, set `archive.to` to its new location");
             ApiError::new(ProblemCode::Corrupt, detail)
         }
         ObjectStorageError::SizeMismatch { .. } => ApiError::new(ProblemCode::Corrupt, error.to_string()),
@@ -181,7 +181,7 @@ fn archive_error(error: ArchiveAccessError) -> ApiError {
         ) => ApiError::new(ProblemCode::Corrupt, error_chain(&error)),
         ArchiveAccessError::File(error @ ArchiveFileError::Read { .. }) => {
             tracing::error!("a file of the archive: {}", error_chain(&error));
-            let detail = "a file of the archive cannot be read; the coordinator's log says why";
+            let detail = "cannot read an archive file; see the coordinator's log for the reason";
             ApiError::new(ProblemCode::Unavailable, detail)
         }
     }

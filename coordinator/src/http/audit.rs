@@ -1,7 +1,7 @@
-//! Administrative acts that come over the API, in `system/audit`.
+//! Records administrative acts of the API in `system/audit`.
 //!
-//! Invariant: the record of such an act is durable before the act begins; where it cannot be written, the act is not
-//! done. What is done to the database past the API is noted after.
+//! Invariant: the record is durable before the act begins; if it cannot be written, the act is
+//! refused. Acts on the database that bypass the API are recorded afterwards.
 
 use docket_schema::system::{AdminAct, AdminActed};
 

@@ -1,8 +1,8 @@
-//! Who calls, and what they may. API tokens are looked up in a [`TokenRegistry`](crate::system::TokenRegistry); run tokens carry
-//! their own proof.
+//! Authentication and authorization. API tokens are looked up in a
+//! [`TokenRegistry`](crate::system::TokenRegistry); run tokens carry their own proof.
 //!
-//! Invariants: no token is kept or logged in clear; every comparison takes the same time whatever
-//! the token; a run token proves one run and one epoch and nothing else.
+//! Invariants: no token is stored or logged in clear; every comparison takes constant time; a run
+//! token proves one run and one epoch and nothing else.
 
 use std::fmt::Write as _;
 
@@ -14,23 +14,24 @@ use subtle::ConstantTimeEq as _;
 
 use super::sessions::BrowserSession;
 
-/// What every run token begins with.
+/// Prefix of every run token.
 const RUN_TOKEN_PREFIX: &str = "dkr_";
 
-/// Makes and checks run tokens: `dkr_RUN_EPOCH_MAC`, the MAC a BLAKE3 keyed by the store's secret.
-/// Every coordinator of a store makes and accepts the same ones, and none has to be stored.
+/// Issues and verifies run tokens: `dkr_RUN_EPOCH_MAC`, where the MAC is BLAKE3 keyed with the
+/// store's secret. Every coordinator of a store issues and accepts the same tokens, so none has to
+/// be stored.
 #[derive(Clone)]
 pub struct RunTokens {
     key: [u8; 32],
 }
 
 impl RunTokens {
-    /// From the store's secret.
+    /// Derives the key from the store's secret.
     pub fn new(secret: &[u8; 32]) -> Self {
         Self { key: blake3::derive_key("docket 2026 run token", secret) }
     }
 
-    /// The token of a run's holder under an epoch.
+    /// Returns the token for a run's holder under an epoch.
     pub fn issue_token(&self, run: RunId, epoch: Epoch) -> String {
         let mut token = String::with_capacity(128);
         let mac = self.compute_mac(run, epoch);
@@ -39,7 +40,7 @@ impl RunTokens {
         token
     }
 
-    /// Run and epoch that `token` proves; `None` for whatever this store did not make.
+    /// Returns the run and epoch that `token` proves, or `None` if this store did not issue it.
     pub fn verify_token(&self, token: &str) -> Option<(RunId, Epoch)> {
         let mut parts = token.strip_prefix(RUN_TOKEN_PREFIX)?.split('_');
         let (run, epoch, mac) = (parts.next()?, parts.next()?, parts.next()?);
@@ -60,10 +61,10 @@ impl RunTokens {
     }
 }
 
-/// Who calls.
+/// The authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// Nobody in particular; only open routes see this.
+    /// An unauthenticated caller; only public routes see this.
     Anonymous,
     /// Holder of an API token.
     ApiToken {
@@ -71,9 +72,9 @@ pub(crate) enum Caller {
         name: String,
         /// Its role.
         role: TokenRole,
-        /// Its hash: a name may be given again.
+        /// Its hash, because a name may be reused.
         hash: [u8; 32],
-        /// The browser's session that stands for it, where one does.
+        /// The browser session that represents the token, if any.
         session: Option<BrowserSession>,
     },
     /// A run process.
@@ -86,7 +87,7 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
-    /// The name that stands in the log.
+    /// Returns the name recorded in the log.
     pub(crate) fn log_name(&self) -> String {
         match self {
             Self::Anonymous => "anyone".to_owned(),
@@ -99,22 +100,23 @@ impl Caller {
 /// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RouteAccess {
-    /// Whoever reaches it.
+    /// Anyone who can reach the port.
     Public,
-    /// Whoever reaches it, also by a link on another site's page: it is the same for all, whatever they bear.
+    /// Anyone who can reach the port, also through a link on another site. The response is the same for
+    /// everyone.
     DashboardPage,
     /// Holders of these roles, and admins.
     Roles(&'static [TokenRole]),
-    /// Holders of these roles, admins, and run processes; what a run process sees is checked by
-    /// the route.
+    /// Holders of these roles, admins, and run processes. The route checks what a run process may see.
     RolesAndRuns(&'static [TokenRole]),
-    /// Run processes, and holders of these roles; no admins where there are none. These routes append.
+    /// Run processes and holders of these roles. Admins are not allowed if there are no roles. These
+    /// routes append.
     Appends(&'static [TokenRole]),
 }
 
 impl RouteAccess {
-    /// Whether a run's token must be of the epoch in force before the route is entered. Those that append
-    /// say so by a condition of their own, for an append sent again after the end is answered as the first.
+    /// Whether a run token must have the current epoch before the route is entered. Appends check this
+    /// themselves, because a repeated append after the end gets the same response as the first.
     pub(crate) const fn requires_current_epoch(self) -> bool {
         match self {
             Self::Public | Self::DashboardPage | Self::Roles(_) | Self::RolesAndRuns(_) => true,
@@ -122,8 +124,9 @@ impl RouteAccess {
         }
     }
 
-    /// Whether a browser may say by its session who calls. Where nobody need say it, an old one is no wrong token; and
-    /// a browser is no worker, which would get runs' tokens in its leases.
+    /// Whether a browser session may authenticate the caller. Public routes ignore sessions, so that an
+    /// old one is not an invalid token, and worker routes refuse them, because leases contain run
+    /// tokens.
     pub(crate) const fn accepts_cookies(self) -> bool {
         match self {
             Self::Public | Self::DashboardPage | Self::Appends(_) | Self::Roles([TokenRole::Worker]) => false,
@@ -131,7 +134,7 @@ impl RouteAccess {
         }
     }
 
-    /// Who may call, in words.
+    /// Describes who may call the route.
     pub(crate) fn describe_callers(self) -> String {
         let (roles, runs) = match self {
             Self::Public | Self::DashboardPage => return "anybody".to_owned(),
@@ -142,10 +145,10 @@ impl RouteAccess {
         let mut words: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
         words.push(TokenRole::Admin.as_str());
         let run = if runs { ", or a run's own token" } else { "" };
-        format!("a token of role {}{run}", words.join(" or "))
+        format!("a token with role {}{run}", words.join(" or "))
     }
 
-    /// Whether `caller` may call.
+    /// Whether `caller` may call the route.
     pub(crate) fn admits(self, caller: &Caller) -> bool {
         let role_in = |roles: &[TokenRole]| match caller {
             Caller::Anonymous | Caller::RunToken { .. } => false,

@@ -1,4 +1,4 @@
-//! Routes of batches: how one stands, and which there are.
+//! Routes of batches: show one, list recent ones.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ pub(super) async fn list_batches(api: Arc<ApiState>, _: ApiRequest) -> Result<Re
 pub(super) async fn show_batch(api: Arc<ApiState>, call: ApiRequest) -> Result<Response<Body>, ApiError> {
     let id: BatchId = call.id()?;
     if let Err(refusal) = budgets::count_batch_usage(&api, id).await {
-        // A store that cannot be written to can be looked at: what was counted before stands there.
-        tracing::warn!("what batch {id} uses is not counted for now: {}", refusal.into_problem().detail);
+        // A read-only store can still be read: return the figures counted before.
+        tracing::warn!("cannot update the usage of batch {id}: {}", refusal.into_problem().detail);
     }
     match api.store.get_batch(id).await? {
         Some(view) => json_response(&view),
-        None => Err(ApiError::new(ProblemCode::NotFound, format!("there is no task of batch {id}"))),
+        None => Err(ApiError::new(ProblemCode::NotFound, format!("batch {id} has no tasks"))),
     }
 }

@@ -1,4 +1,4 @@
-//! Routes of blobs: bytes by the hash of their content.
+//! Routes of blobs: content addressed by hash.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -19,7 +19,8 @@ use super::{
 };
 use crate::store::NewBlob;
 
-/// Blobs from this size on are hashed off the threads that serve requests: a millisecond's work.
+/// Blobs of this size or more are hashed off the request threads, because that takes about a
+/// millisecond.
 const BLOCKING_HASH_BYTES: usize = 1024 * 1024;
 
 type HandlerResult = Result<Response<Body>, ApiError>;
@@ -30,7 +31,7 @@ pub(super) async fn get_blob(api: Arc<ApiState>, call: ApiRequest) -> HandlerRes
     let mut response = Response::new(Body::from(bytes));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    // Whatever the bytes are, no browser is to make a page of them.
+    // Prevents browsers from rendering the bytes as a page.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, immutable"));
     Ok(response)
@@ -46,7 +47,7 @@ pub(super) async fn put_blob(api: Arc<ApiState>, call: ApiRequest) -> HandlerRes
     let hash: BlobHash = call.id()?;
     let blob = compute_blob_ref(call.body.clone()).await?;
     if blob.hash != hash {
-        let detail = format!("the body's BLAKE3 is {}, not {hash}; send it again whole", blob.hash);
+        let detail = format!("the body's BLAKE3 hash is {}, not {hash}; send the complete blob again", blob.hash);
         return Err(ApiError::new(ProblemCode::BlobMismatch, detail).with_field("body"));
     }
     api.store.put_blobs(vec![NewBlob { blob, bytes: call.body }], api.clock.now()).await?;
@@ -69,20 +70,20 @@ pub(super) async fn list_missing_blobs(api: Arc<ApiState>, call: ApiRequest) -> 
     json_response(&MissingBlobsResponse { missing })
 }
 
-/// A part of the stored blobs, read and hashed again.
+/// Hashes a page of the stored blobs again.
 pub(super) async fn check_blobs(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let BlobCheckQuery { after } = call.query()?;
     json_response(&api.store.check_blobs(after).await?)
 }
 
-/// Name and size of `bytes`.
+/// Computes the hash and size of `bytes`.
 pub(super) async fn compute_blob_ref(bytes: Bytes) -> Result<BlobRef, ApiError> {
     if bytes.len() < BLOCKING_HASH_BYTES {
         return Ok(BlobRef::for_bytes(&bytes));
     }
     tokio::task::spawn_blocking(move || BlobRef::for_bytes(&bytes)).await.map_err(|error| {
         tracing::error!("hashing a blob: {error}");
-        ApiError::new(ProblemCode::Internal, "the blob could not be hashed; send it again")
+        ApiError::new(ProblemCode::Internal, "cannot hash the blob; send it again")
     })
 }
 

@@ -1,4 +1,4 @@
-//! Routes of what batches may use: set it; and whether a budget pays for a run's next call.
+//! Routes of batch budgets: set a budget; check whether it allows a run's next call.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -20,23 +20,25 @@ use crate::{
     system::{AppendRetries, system_append},
 };
 
-/// The stream.
+/// The stream of budget events.
 const BUDGETS_STREAM: StreamId = StreamId::System(SystemTopic::Budgets);
 
-/// The error where other appends come first too often.
-const CONTENDED_MESSAGE: &str = "many set budgets at once; try again";
+/// Error message if too many concurrent appends come first.
+const CONTENDED_MESSAGE: &str = "too many concurrent budget changes; try again";
 
-/// Wait of whoever finds that calls under way may use what is left: one ends any moment, and nobody is woken by it.
+/// Wait time if running calls may use up the budget: they end at any time, and their end sends no
+/// wake-up.
 const RESERVED_WAIT_MS: u64 = 500;
 
-/// Rounds of counting for one answer: beyond it, it is of what was counted so far.
+/// Maximum rounds of counting per response; beyond that the response covers what was counted so
+/// far.
 const COUNT_ROUNDS_MAX: u32 = 2000;
 
 fn budget_append(api: &ApiState, condition: AppendCondition, event: SystemEvent) -> LogAppend {
     system_append(SystemTopic::Budgets, condition, &[event], &[], api.clock.now())
 }
 
-/// Counts what a batch's runs have recorded.
+/// Counts the usage recorded by a batch's runs.
 pub(super) async fn count_batch_usage(api: &ApiState, batch: BatchId) -> Result<(), ApiError> {
     for _ in 0..COUNT_ROUNDS_MAX {
         if !api.store.count_batch_usage(batch).await? {
@@ -50,7 +52,7 @@ pub(super) async fn set_budget(api: Arc<ApiState>, call: ApiRequest) -> Result<R
     let batch: BatchId = call.id()?;
     let SetBudgetRequest { budget, how } = call.json()?;
     if !budget.is_valid() {
-        let detail = "`tokens` and `cost_nusd` are amounts of at least 1; leave out what has no budget";
+        let detail = "`tokens` and `cost_nusd` must be at least 1; omit a limit that is not wanted";
         return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("budget"));
     }
     let mut set =
@@ -64,10 +66,10 @@ pub(super) async fn set_budget(api: Arc<ApiState>, call: ApiRequest) -> Result<R
         }
     }
     if !budget.is_none() {
-        // Runs learn of it by their next append.
+        // Runs learn of it with their next append.
         api.has_budgets.store(true, Ordering::Relaxed);
     }
-    // What was used before there was a budget is used.
+    // Usage from before the budget was set counts as well.
     count_batch_usage(&api, batch).await?;
     api.wakeups.notify_due_sooner();
     api.wakeups.notify_task_available();
@@ -75,7 +77,8 @@ pub(super) async fn set_budget(api: Arc<ApiState>, call: ApiRequest) -> Result<R
     json_response(&BudgetView { batch, budget, used })
 }
 
-/// Sets it by what is set already. Read first, and appended only where nothing came between.
+/// Sets the budget based on the current one: reads first, and appends only if nothing was written
+/// in between.
 async fn set_budget_conditionally(
     api: &ApiState,
     how: BudgetUpdateMode,
@@ -93,7 +96,7 @@ async fn set_budget_conditionally(
             }
             BudgetUpdateMode::OfFile => {
                 let (last, head) = last_budget_set(api, set.batch).await?;
-                // The same again would wake what rests for it, and change nothing.
+                // Setting the same budget again would wake waiting runs without a change.
                 if last.is_some_and(|last| !last.of_file || last.budget == named) {
                     return Ok(());
                 }
@@ -107,8 +110,8 @@ async fn set_budget_conditionally(
     }
 }
 
-/// What was set for a batch last, and where the stream ends. Costs what was ever set: once an import of a file that
-/// names a budget.
+/// Returns the budget last set for a batch, and the end of the stream. Reads every budget ever set,
+/// which is one per import that names a budget.
 async fn last_budget_set(api: &ApiState, batch: BatchId) -> Result<(Option<BudgetSet>, Seq), ApiError> {
     let (mut last, mut head) = (None, Seq(0));
     loop {
@@ -126,11 +129,11 @@ async fn last_budget_set(api: &ApiState, batch: BatchId) -> Result<(Option<Budge
     }
 }
 
-/// What a run is told whose model has no price, though its batch has a budget of money.
-const UNPRICED_MESSAGE: &str = "its batch has a budget of money, and nobody knew the price of this run's model when it began: set its \
-                        price in the worker's docket.toml and retry the task, or give the batch a budget of tokens alone";
+/// Message for a run whose model has no price although its batch has a cost budget.
+const UNPRICED_MESSAGE: &str = "the batch has a cost budget, but the price of this run's model was unknown when the run started: set its \
+                        price in the worker's docket.toml and retry the task, or give the batch a token budget only";
 
-/// Whether its batch pays for a run's call.
+/// Decides whether the batch budget allows a run's call.
 pub(super) async fn request_budget_permit(
     api: &ApiState,
     caller: (RunId, Epoch),
@@ -138,7 +141,7 @@ pub(super) async fn request_budget_permit(
 ) -> Result<PermitResponse, ApiError> {
     let mut retries = AppendRetries::new(CONTENDED_MESSAGE);
     loop {
-        // Read first: where the budget is set anew meanwhile, it is not said to be used up.
+        // Read first: if the budget changes meanwhile, it must not be reported as used up.
         let head = api.store.stream_head(BUDGETS_STREAM).await?.map_or(Seq(0), |head| head.seq);
         let (batch, budget, message) = match api.store.reserve_budget(caller, call).await? {
             BudgetReservation::Granted => return Ok(PermitResponse::GRANTED),

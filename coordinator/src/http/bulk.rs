@@ -1,8 +1,8 @@
-//! The route that does one thing to many tasks.
+//! The route that applies one operation to many tasks.
 //!
-//! Each task's part is a command of its own: its events stand in its stream, the store commits those that
-//! wait together, and no transaction holds more than it would for one. A page that is sent again finds done
-//! what was done.
+//! Each task gets its own command, so its events are in its own stream. The store commits waiting
+//! commands together, and no transaction is larger than for a single task. Sending a page again has
+//! no further effect.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ use crate::{
     store::{CommandBlobs, CommandError, DecideFn},
 };
 
-/// Commands of one request that wait at once: enough to share commits, few enough to leave room for others.
+/// Concurrent commands per request: enough to share commits, few enough to leave room for others.
 const CONCURRENT_COMMANDS: usize = 64;
 
-/// A task that is meant: as it was found, or by its name alone.
+/// A selected task, as found by a filter or named by ID.
 struct SelectedTask {
     id: TaskId,
     record: Option<TaskRecord>,
@@ -68,8 +68,8 @@ fn check_bulk_request(request: &BulkRequest) -> Result<(), ApiError> {
         return wrong("tasks", format!("at most {BULK_TASKS_MAX} tasks are named at once; split them"));
     }
     match (request.tasks.is_empty(), request.filter.has_filter()) {
-        (true, false) => return wrong("filter", "say which tasks: name them, or give a filter".to_owned()),
-        (false, true) => return wrong("filter", "name tasks or give a filter, not both".to_owned()),
+        (true, false) => return wrong("filter", "select tasks by id or by a filter".to_owned()),
+        (false, true) => return wrong("filter", "select tasks by id or by a filter, not both".to_owned()),
         (true, true) | (false, false) => {}
     }
     if let BulkOperation::Reprioritize(priority) = request.act
@@ -109,7 +109,7 @@ fn bulk_result(record: &TaskRecord, refused: Option<String>) -> BulkTaskResult {
 }
 
 fn missing_task_result(id: TaskId) -> BulkTaskResult {
-    let refused = Some("there is no such task".to_owned());
+    let refused = Some("no such task".to_owned());
     BulkTaskResult { id, title: String::new(), state: None, blocked_why: None, refused }
 }
 
@@ -130,7 +130,8 @@ fn bulk_decision(act: BulkOperation, by: &str, reason: &str) -> DecideFn {
     }
 }
 
-/// A task's refusal is its own; only a store that cannot ends the page.
+/// Applies the operation to a task. A refusal affects only that task; only a store failure ends the
+/// page.
 async fn apply_to_task(
     api: &ApiState,
     task: SelectedTask,
@@ -149,7 +150,7 @@ async fn apply_to_task(
             if matches!(act, BulkOperation::Pause | BulkOperation::Unpause) {
                 apply_to_children(api, task.id, || bulk_decision(act, by, reason)).await?;
             }
-            // Whoever follows the run, or works at it, learns of what was written to it.
+            // Wakes followers of the run and the worker that executes it.
             if let (Some(of), Some(_)) = (before.run.or(record.run), run) {
                 api.wakeups.notify_append(of);
             }

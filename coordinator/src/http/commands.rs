@@ -1,5 +1,5 @@
-//! Commands as the store takes them: each wraps a pure decision with what the request brought. The
-//! only place of the HTTP layer that names decisions.
+//! Store commands: each wraps a pure decision with the values of the request. The only place in the
+//! HTTP layer that refers to decisions.
 
 use docket_schema::{
     api::DeliveryStep,

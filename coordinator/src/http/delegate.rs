@@ -1,7 +1,8 @@
-//! Routes of delegation: a run gives work away, and looks what became of it.
+//! Routes of delegation: a run delegates work to a child task and checks its state.
 //!
-//! What a child may do is its parent's: queue, batch, key, priority, policy and base come from the parent's record, not
-//! from the request, so that no run escapes by delegating what its own task binds it to. A request may only deny more.
+//! A child inherits queue, batch, key, priority, policy and base from the parent's record, not from
+//! the request, so that a run cannot escape its task's restrictions by delegating. A request can
+//! only add restrictions.
 
 use std::{
     ops::ControlFlow,
@@ -76,11 +77,12 @@ pub(super) async fn delegate_task(api: Arc<ApiState>, call: ApiRequest) -> Handl
     json_response(&DelegateResponse { child, events })
 }
 
-/// The rule by which a child may not call what whoever gave it away may not; and why, for its model.
+/// ID of the rule that denies a child what its parent denied, and the reason shown to its model.
 const DENY_RULE_ID: &str = "given";
 const DENY_REASON: &str = "whoever gave this piece of work away may not do that either";
 
-/// A policy that denies these tools as well. With them goes the network, which only commands and servers reach.
+/// Adds a rule that denies these tools, and removes the network, which only commands and servers
+/// use.
 fn deny_tools(policy: Option<Policy>, tools: Vec<String>) -> Option<Policy> {
     if tools.is_empty() {
         return policy;
@@ -97,7 +99,7 @@ fn deny_tools(policy: Option<Policy>, tools: Vec<String>) -> Option<Policy> {
         matches: Vec::new(),
         misses: Vec::new(),
     };
-    // The parent may be such a piece itself, and a name is a rule's own.
+    // The parent may be a child itself, and rule IDs must be unique.
     let free = |id: &String| policy.rules.iter().all(|rule| rule.id != *id);
     let mut ids =
         std::iter::once(DENY_RULE_ID.to_owned()).chain((2..).map(|nth| format!("{DENY_RULE_ID}-{nth}")));
@@ -109,14 +111,15 @@ fn deny_tools(policy: Option<Policy>, tools: Vec<String>) -> Option<Policy> {
     Some(policy)
 }
 
-/// What plays a piece that only reads, where nobody says what does: the procedures of other engines end in a change.
+/// Default engine for a read-only piece of work: the other engines' procedures end in a change.
 const READ_ONLY_ENGINE: &str = "react";
 
-/// What is asked of the child: what the call says, and all else as its parent has it. Its result is its parent's: it
-/// is delivered nowhere else, and holds no key that its parent holds.
+/// Builds the child's task: the request's fields, and everything else from the parent. Its result
+/// is merged into the parent and not delivered elsewhere, and it holds none of the parent's
+/// concurrency keys.
 fn child_spec(parent: TaskSpec, request: DelegateRequest) -> TaskSpec {
     let conditions = LeaseConditions { after: Vec::new(), ..parent.conditions };
-    // Another model plays no script of its parent's roles.
+    // Another model cannot use the script of the parent's roles.
     let same = request.model.is_none();
     let usual = if request.writes { parent.engine.clone() } else { READ_ONLY_ENGINE.to_owned() };
     let engine = request.engine.unwrap_or(usual);
@@ -137,8 +140,8 @@ fn child_spec(parent: TaskSpec, request: DelegateRequest) -> TaskSpec {
         branch: None,
         delivery: Some(DeliveryMode::Patch),
         conditions,
-        // Its budget is what it may use of its parent's: each further try would have the whole of it again. Whoever gave
-        // it away hears why it failed, and may give it away anew.
+        // A retry would get the child's share of the parent's budget again. The parent sees the reason of
+        // the failure and may delegate again.
         attempts_max: 1,
         ..parent
     }
@@ -152,7 +155,7 @@ pub(super) async fn list_children(api: Arc<ApiState>, call: ApiRequest) -> Handl
     find_run_view(&api, run).await?;
     let mut children = Vec::new();
     for Delegated { call, child } in list_delegated(&api, run).await? {
-        // One that went to the archive is found there.
+        // An archived child is found in the archive.
         if let Some(view) = find_task_view(&api, child).await? {
             children.push(ChildView { call, view });
         }
@@ -167,7 +170,7 @@ async fn find_task_view(api: &ApiState, id: TaskId) -> Result<Option<TaskView>, 
     Ok(Some(TaskView { task, runs, lease_expires_at, waits }))
 }
 
-/// What a run gave away, from its log.
+/// Returns what a run delegated, from its log.
 async fn list_delegated(api: &ApiState, run: RunId) -> Result<Vec<Delegated>, ApiError> {
     let found: Arc<Mutex<Vec<Delegated>>> = Arc::default();
     let kept = Arc::clone(&found);

@@ -1,6 +1,7 @@
-//! Routes of results: what whoever delivers one did, and that a person took it.
+//! Routes of results: record deliveries, accept a result.
 //!
-//! A coordinator delivers nothing: the repository is on another machine, and so are the credentials.
+//! A coordinator delivers nothing itself: the repository and the credentials are on another
+//! machine.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use super::{
 };
 use crate::store::{CommandBlobs, DecideFn};
 
-/// Longest name of a branch, a commit, a remote or a path, in bytes.
+/// Maximum length of a branch, commit, remote or path in bytes.
 const NAME_BYTES_MAX: usize = 4096;
 
 type HandlerResult = Result<Response<Body>, ApiError>;
@@ -35,7 +36,7 @@ pub(super) async fn record_delivery_step(api: Arc<ApiState>, call: ApiRequest) -
     let DeliveryRequest { run, step } = call.json()?;
     let of = find_run_view(&api, run).await?.task;
     if of != task {
-        let detail = format!("run {run} is of task {of}");
+        let detail = format!("run {run} belongs to task {of}");
         return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("run"));
     }
     let step = check_delivery_step(step, &api.redactor)?;
@@ -53,7 +54,7 @@ pub(super) async fn accept_result(api: Arc<ApiState>, call: ApiRequest) -> Handl
     }
     let comment = api.redactor.redact_text(comment.trim()).into_owned();
     let task = find_run_view(&api, run).await?.task;
-    // Said before, in the same words: once is enough.
+    // Accepting again with the same comment is recorded once.
     let said = last_verdict(&api, task).await?;
     if let (Some(ResultReview::Accepted(said)), Some((record, _))) = (said, api.store.get_task(task).await?)
         && (said.run, &said.comment) == (run, &comment)
@@ -66,7 +67,7 @@ pub(super) async fn accept_result(api: Arc<ApiState>, call: ApiRequest) -> Handl
     )
 }
 
-/// What a person said of the task's result last.
+/// Returns the last review of the task's result.
 async fn last_verdict(api: &ApiState, task: TaskId) -> Result<Option<ResultReview>, ApiError> {
     let mut events: Vec<Envelope> = Vec::new();
     loop {
@@ -92,20 +93,20 @@ async fn run_delivery_command(
     Ok(record)
 }
 
-/// What stands in the log for ever is bounded, and holds no secret.
+/// Limits the size of a delivery step and redacts secrets before it is recorded permanently.
 fn check_delivery_step(step: DeliveryStep, redactor: &Redactor) -> Result<DeliveryStep, ApiError> {
     let text = |field: &str, text: String, most: usize| {
         if text.len() <= most && !text.contains('\0') {
             return Ok(redactor.redact_text(&text).into_owned());
         }
-        let detail = format!("`{field}` may have at most {most} bytes, none of them zero");
+        let detail = format!("`{field}` may have at most {most} bytes and no zero bytes");
         Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field(format!("step.{field}")))
     };
     let name = |field: &str, value: String| text(field, value, NAME_BYTES_MAX);
     Ok(match step {
         DeliveryStep::Claimed { deliverer, term_ms, expected, push, hook } => {
             if term_ms > DELIVERY_CLAIM_MS_MAX {
-                let detail = format!("`term_ms` is at most {DELIVERY_CLAIM_MS_MAX}");
+                let detail = format!("`term_ms` may be at most {DELIVERY_CLAIM_MS_MAX}");
                 return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("step.term_ms"));
             }
             DeliveryStep::Claimed { deliverer: name("deliverer", deliverer)?, term_ms, expected, push, hook }
@@ -123,7 +124,7 @@ fn check_delivery_step(step: DeliveryStep, redactor: &Redactor) -> Result<Delive
         },
         DeliveryStep::Blocked { branch, why, paths, kept, message } => {
             if paths.len() > CONFLICTS_NAMED_MAX {
-                let detail = format!("at most {CONFLICTS_NAMED_MAX} paths are named");
+                let detail = format!("at most {CONFLICTS_NAMED_MAX} paths may be given");
                 return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("step.paths"));
             }
             DeliveryStep::Blocked {

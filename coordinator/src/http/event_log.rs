@@ -1,4 +1,4 @@
-//! Routes that read the log: one stream, or all of it in order of position.
+//! Routes that read the log: a single stream, or all streams in order of position.
 
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ pub(super) async fn read_stream_events(api: Arc<ApiState>, call: ApiRequest) -> 
     let wrong =
         |field: &str, detail: &str| Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field(field));
     let Some(stream) = query.stream else {
-        return wrong("stream", "say which stream: task/ID, run/ID, queue/NAME or system/TOPIC");
+        return wrong("stream", "specify a stream: task/ID, run/ID, queue/NAME or system/TOPIC");
     };
     if query.lineage {
-        return wrong("lineage", "only `/v1/runs/{id}/events` knows a run's lineage");
+        return wrong("lineage", "`lineage` is only available at `/v1/runs/{id}/events`");
     }
     event_page_response(&event_page(api.store.read_events(stream, query.after, limit).await?, limit))
 }
@@ -46,7 +46,7 @@ pub(super) async fn list_streams(api: Arc<ApiState>, call: ApiRequest) -> Handle
     json_response(&StreamPage { streams, more })
 }
 
-/// A page's limit as asked for, or the default.
+/// Returns the page limit of the request, or the default.
 pub(super) fn check_page_limit(asked: Option<u32>) -> Result<u32, ApiError> {
     let limit = asked.unwrap_or(PAGE_EVENTS_MAX);
     if limit == 0 || limit > PAGE_EVENTS_MAX {
@@ -56,7 +56,8 @@ pub(super) fn check_page_limit(asked: Option<u32>) -> Result<u32, ApiError> {
     Ok(limit)
 }
 
-/// A page as an answer. A payload that is no JSON any more cannot stand in one: its place is named.
+/// Builds a response from a page. An altered payload that is not JSON cannot be included, so its
+/// place is named in an error.
 pub(super) fn event_page_response(page: &EventPage) -> HandlerResult {
     let altered = |event: &&Envelope| Payload::parse(event.payload.as_str().to_owned()).is_err();
     json_response(page).map_err(|refusal| match page.events.iter().find(altered) {
@@ -68,7 +69,7 @@ pub(super) fn event_page_response(page: &EventPage) -> HandlerResult {
     })
 }
 
-/// A page of what a store answered to `limit`.
+/// Builds a page from the store's events for `limit`.
 pub(super) fn event_page(events: Vec<Envelope>, limit: u32) -> EventPage {
     let more = events.len() >= limit as usize;
     EventPage { events, more }

@@ -1,15 +1,16 @@
-//! Named places of a run's log at which a test lets the coordinator die: an append is committed, and
-//! its answer never sent. Without one, nothing.
+//! Test failpoints: the coordinator dies after committing a given append and before replying.
+//! Inactive unless configured.
 
 use std::str::FromStr;
 
 use docket_schema::ids::{Epoch, Seq};
 use nix::sys::signal::{Signal, raise};
 
-/// An append whose writer gets no answer: the coordinator kills itself with -9 before. Tests only.
+/// An append whose writer gets no reply because the coordinator kills itself with SIGKILL first.
+/// Tests only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostReply {
-    /// An event of the append.
+    /// Sequence number of an event in the append.
     pub seq: Seq,
     /// The lease's epoch.
     pub epoch: Epoch,
@@ -26,12 +27,12 @@ impl FromStr for LostReply {
     }
 }
 
-/// `count` events up to `head` were committed under `epoch` for the first time; their writer waits for the
-/// answer.
+/// Kills the process if a failpoint matches. Called after `count` events up to `head` were first
+/// committed under `epoch`, before the reply.
 pub(super) fn die_before_reply(lost: &[LostReply], epoch: Epoch, head: Seq, count: usize) {
     let first = head.0.saturating_sub(count as u64) + 1;
     if lost.iter().any(|lost| lost.epoch == epoch && (first..=head.0).contains(&lost.seq.0)) {
-        // Should it fail, the coordinator lives on, and the test that waits for its death fails.
+        // If the signal fails, the coordinator survives and the waiting test fails.
         let _ = raise(Signal::SIGKILL);
     }
 }

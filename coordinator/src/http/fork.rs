@@ -1,7 +1,8 @@
-//! Routes that go on from a turn's end: resume (a new run of the same task) and fork (new tasks).
+//! Routes that continue from the end of a turn: resume (a new run of the same task) and fork (new
+//! tasks).
 //!
-//! Both only read the run that is stood upon. A run keeps the engine and the models it had last, also
-//! where it goes on from a turn before they were changed: a task is one question, asked of one model.
+//! Both only read the original run. A new run keeps the run's latest engine and models, even if it
+//! continues from a turn before they changed: a task is one question to one model.
 
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub(super) async fn resume_run(api: Arc<ApiState>, call: ApiRequest) -> HandlerR
     continue_run(&api, of, request, call.caller.log_name(), ContinueReason::Resumed).await
 }
 
-/// Not taken, and gone on with: one step, so that no rejection stands without its run.
+/// Rejects a result and continues in one step, so that there is never a rejection without its run.
 pub(super) async fn reject_result(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let of: RunId = call.id()?;
     let RejectRequest { comment, beside } = call.json()?;
@@ -54,11 +55,11 @@ pub(super) async fn reject_result(api: Arc<ApiState>, call: ApiRequest) -> Handl
     continue_run(&api, of, request, call.caller.log_name(), ContinueReason::Rejected(comment)).await
 }
 
-/// Why a run is gone on with.
+/// Why a run is continued.
 enum ContinueReason {
-    /// Somebody wants it so.
+    /// A user resumed it.
     Resumed,
-    /// Its result was not taken, for this reason.
+    /// Its result was rejected for this reason.
     Rejected(String),
 }
 
@@ -89,7 +90,7 @@ async fn continue_run(
     let blobs = CommandBlobs { blobs: aside.into_iter().collect(), required_blobs: names };
     let (record, _) = api.store.execute_command(view.task, decide, blobs, api.clock.now()).await?;
     api.wake_waiters(&record);
-    // The run whose place is taken may be in a worker's hands, and followed.
+    // A worker may be executing the replaced run, and clients may be following it.
     api.wakeups.notify_lease_lost();
     api.wakeups.notify_append(of);
     json_response(&ResumeResponse { task: view.task, run, parent: point.parent_ref(), turn: point.turn.0 })
@@ -143,7 +144,7 @@ pub(super) async fn fork_run(api: Arc<ApiState>, call: ApiRequest) -> HandlerRes
     api.wakeups.notify_task_available();
     let made = find_existing_fork(&api, &request.siblings).await?;
     json_response(
-        &made.ok_or_else(|| ApiError::new(ProblemCode::Internal, "the fork's tasks are not there"))?,
+        &made.ok_or_else(|| ApiError::new(ProblemCode::Internal, "the fork's tasks are missing"))?,
     )
 }
 
@@ -162,13 +163,13 @@ fn check_fork_request(request: &ForkRequest) -> Result<(), ApiError> {
     };
     let count = request.siblings.len();
     if count == 0 || count > FORK_SIBLINGS_MAX {
-        return wrong("siblings", format!("a fork makes 1 to {FORK_SIBLINGS_MAX} tasks"));
+        return wrong("siblings", format!("a fork must create 1 to {FORK_SIBLINGS_MAX} tasks"));
     }
     let mut ids: Vec<_> = request.siblings.iter().flat_map(|one| [one.task.0, one.run.0]).collect();
     ids.sort_unstable();
     ids.dedup();
     if ids.len() != count * 2 {
-        return wrong("siblings", "give each task and each run an id of its own".to_owned());
+        return wrong("siblings", "give each task and each run its own id".to_owned());
     }
     check_text("hint", request.hint.as_deref())?;
     let models = request.models.iter().flat_map(|models| models.all());
@@ -178,7 +179,8 @@ fn check_fork_request(request: &ForkRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What a fork made, from the log: the first answer and every repeated one are the same.
+/// Returns an existing fork from the log, so that repeated requests get the same response as the
+/// first.
 async fn find_existing_fork(
     api: &ApiState,
     siblings: &[ForkSibling],
@@ -203,8 +205,9 @@ async fn find_existing_fork(
     }))
 }
 
-/// Refuses a fork whose ids are those of another fork. Everything that a request decides is compared with what the
-/// recorded fork has of it, or the new fork would be answered as the first one and lost.
+/// Refuses a request whose IDs belong to a different fork. Compares everything that the request
+/// decides with the recorded fork; otherwise the new fork would get the response of the first and
+/// be lost.
 async fn check_same_fork(
     api: &ApiState,
     of: RunId,
@@ -227,13 +230,13 @@ async fn check_same_fork(
         return taken("turn");
     }
     let parent = find_run_view(api, of).await?;
-    // What a request that names no engine, models or script takes over does not change: it is in the parent's history.
+    // Values that the request inherits do not change: they are in the parent's history.
     let point = ForkPoint::find(api, &parent, Some(forked.turn.0), None).await?;
     let carried = point.forked_event(sibling.task, sibling.run, ForkReason::Fork);
     let (Some((parent, _)), Some((task, _))) =
         (api.store.get_task(parent.task).await?, api.store.get_task(sibling.task).await?)
     else {
-        return Err(ApiError::new(ProblemCode::NotFound, "the fork's tasks are not there"));
+        return Err(ApiError::new(ProblemCode::NotFound, "the fork's tasks are missing"));
     };
     let (hint, _) = redact_hint(api, request.hint.as_deref());
     let wanted = request.edit.as_ref().map(|edit| edit.snapshots.as_slice()).unwrap_or_default();
@@ -250,12 +253,12 @@ async fn check_same_fork(
     }
 }
 
-/// What a fork's run begins with: its origin, and the snapshots of the edit made there.
+/// Returns the start of a fork's run: its origin and the snapshots of the edit.
 async fn read_fork_start(
     api: &ApiState,
     sibling: ForkSibling,
 ) -> Result<(Forked, Vec<SnapshotTaken>), ApiError> {
-    // `Forked`, `WorkspaceEdited` and the snapshots, all of one append.
+    // `Forked`, `WorkspaceEdited` and the snapshots are one append.
     let limit = u32::try_from(EDIT_SNAPSHOTS_MAX).unwrap_or(u32::MAX).saturating_add(2);
     let stream = api.store.read_events(StreamId::Run(sibling.run), Seq(0), limit).await?;
     let begins_at = stream.first().map(|first| first.recorded_at);
@@ -265,7 +268,7 @@ async fn read_fork_start(
         .map(|event| RunEvent::decode(&event.kind, event.version, event.payload.as_str()));
     let Some(Ok(RunEvent::Forked(forked))) = events.next() else {
         tracing::error!(run = %sibling.run, "a fork's run does not begin with its origin");
-        return Err(ApiError::new(ProblemCode::Corrupt, "the run's log cannot be read; run `docket verify`"));
+        return Err(ApiError::new(ProblemCode::Corrupt, "cannot read the run's log; run `docket verify`"));
     };
     let mut snapshots = Vec::new();
     if let Some(Ok(RunEvent::WorkspaceEdited(_))) = events.next() {
@@ -276,7 +279,7 @@ async fn read_fork_start(
     Ok((forked, snapshots))
 }
 
-/// Whether `other` is `run` itself, or one whose history it continues.
+/// Whether `other` is `run` or a run whose history it continues.
 async fn is_in_history(api: &ApiState, run: RunId, other: RunId) -> Result<bool, ApiError> {
     let mut next = Some(run);
     while let Some(run) = next {
@@ -288,7 +291,8 @@ async fn is_in_history(api: &ApiState, run: RunId, other: RunId) -> Result<bool,
     Ok(false)
 }
 
-/// The parent's task, as the fork's. It is tried once: a second try would begin without the history.
+/// Builds the fork's task from the parent's. It gets one attempt, because a retry would start
+/// without the history.
 fn sibling_spec(parent: &TaskRecord, request: &ForkRequest, id: TaskId, nth: usize, turn: Turn) -> TaskSpec {
     let mut spec = parent.spec.clone();
     let which = match request.siblings.len() {
@@ -301,11 +305,11 @@ fn sibling_spec(parent: &TaskRecord, request: &ForkRequest, id: TaskId, nth: usi
     spec.dedup_key = None;
     spec.batch = None;
     spec.attempts_max = 1;
-    // Two results cannot be one branch.
+    // Two results cannot use the same branch.
     spec.branch = spec.branch.map(|branch| format!("{branch}-fork-{}", id.short()));
     if let Some(engine) = &request.engine {
         if spec.engine != engine.name {
-            // What was asked of the roles of another engine says nothing of this one's.
+            // Role overrides for another engine do not apply to this one.
             spec.roles.clear();
         }
         spec.engine.clone_from(&engine.name);
@@ -314,7 +318,7 @@ fn sibling_spec(parent: &TaskRecord, request: &ForkRequest, id: TaskId, nth: usi
         spec.model = models.main.clone();
         spec.explore_model = models.explore.as_ref().map(|other| other.model.clone());
         spec.fallback_model = models.fallback.as_ref().map(|other| other.model.clone());
-        // As it does in the run that goes on: it plays every role.
+        // The new model plays every role, as in a resumed run.
         spec.roles.iter_mut().for_each(|role| role.model = None);
     }
     spec.script = request.script.or(spec.script);
@@ -329,7 +333,7 @@ async fn store_hint(api: &ApiState, text: Option<&str>) -> Result<Option<Content
     Ok(content)
 }
 
-/// Words as they stand in the log, and their blob where they are long.
+/// Redacts a hint; a long one is stored as a blob.
 fn redact_hint(api: &ApiState, text: Option<&str>) -> (Option<Content>, Option<NewBlob>) {
     let Some(text) = text else { return (None, None) };
     let (content, aside) = Content::inline_or_blob(api.redactor.redact_text(text).as_bytes().to_vec());
@@ -344,7 +348,7 @@ fn check_text(field: &str, text: Option<&str>) -> Result<(), ApiError> {
     Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field(field))
 }
 
-/// What a person changed, as events that follow `Forked`, and the blobs they name.
+/// Returns the events for a person's changes, to follow `Forked`, and the blobs they reference.
 fn edit_events(edit: Option<&WorkspaceEdit>, by: &str, turn: Turn) -> (Vec<NewEvent>, Vec<BlobHash>) {
     let Some(edit) = edit else { return (Vec::new(), Vec::new()) };
     let mut events = vec![RunEvent::from(WorkspaceEdited { by: by.to_owned() }).encode(turn)];
@@ -352,15 +356,15 @@ fn edit_events(edit: Option<&WorkspaceEdit>, by: &str, turn: Turn) -> (Vec<NewEv
     (events, edit.names.clone())
 }
 
-/// Where a run is gone on from.
+/// The point from which a run is continued.
 struct ForkPoint {
     end_event: Envelope,
-    /// The run whose stream holds it: the one asked for, or an ancestor.
+    /// The run whose stream contains the point: the requested run or an ancestor.
     owner: RunId,
     turn: Turn,
-    /// What the run asked for has changed of its pins since.
+    /// Changes to the requested run's configuration since that point.
     later_forks: Vec<Forked>,
-    /// Changes of policy up to there.
+    /// Policy changes up to that point.
     policy_changes: Vec<Envelope>,
 }
 
@@ -379,7 +383,7 @@ impl ForkPoint {
         }
         let (end, turn) = history.turn_end(asked).map_err(fork_point_error)?;
         let StreamId::Run(owner) = end.stream else {
-            return Err(ApiError::new(ProblemCode::Internal, "a run's history holds another stream's event"));
+            return Err(ApiError::new(ProblemCode::Internal, "a run's history contains an event of another stream"));
         };
         if let Some(edit) = edit {
             check_edit(edit, asked, &history)?;
@@ -421,20 +425,20 @@ fn check_edit(edit: &WorkspaceEdit, asked: Option<Turn>, history: &FoldedRun) ->
         Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field(field))
     };
     let Some(turn) = asked else {
-        return wrong("turn", "an edit was made at a turn: say which".to_owned());
+        return wrong("turn", "an edit requires the turn at which it was made".to_owned());
     };
     let count = edit.snapshots.len();
     if count == 0 || count > EDIT_SNAPSHOTS_MAX {
-        return wrong("edit.snapshots", format!("an edit has 1 to {EDIT_SNAPSHOTS_MAX} snapshots"));
+        return wrong("edit.snapshots", format!("an edit must have 1 to {EDIT_SNAPSHOTS_MAX} snapshots"));
     }
     if edit.names.len() > BLOB_HASHES_MAX {
-        return wrong("edit.names", format!("an edit names at most {BLOB_HASHES_MAX} blobs"));
+        return wrong("edit.names", format!("an edit may reference at most {BLOB_HASHES_MAX} blobs"));
     }
     let tree = history.state_at_end(turn).map_err(fork_point_error)?.tree;
     if tree == Some(edit.before) {
         return Ok(());
     }
-    let detail = "the edit was made on another tree than that of this turn; make it again".to_owned();
+    let detail = "the edit was made on a different tree than that of this turn; make it again".to_owned();
     wrong("edit.before", detail)
 }
 
@@ -452,5 +456,5 @@ fn fork_point_error(error: NoSuchTurn) -> ApiError {
 
 fn unreadable_log_error(error: CorruptLog) -> ApiError {
     tracing::error!("{}", error_chain(&error));
-    ApiError::new(ProblemCode::Internal, "the run's log cannot be read; run `docket verify`")
+    ApiError::new(ProblemCode::Internal, "cannot read the run's log; run `docket verify`")
 }

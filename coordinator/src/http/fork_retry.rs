@@ -1,8 +1,10 @@
-//! How a run that stands on another's history is tried again when it fails: from the same place, told the same words.
+//! Plans the retry of a failed run that continues another run: it starts from the same point with
+//! the same messages.
 //!
-//! A rejected result, or a run that somebody went on with, is not dropped for one failure of a provider: without this
-//! the next try would begin at the task's base, knowing nothing of what was done and said. Called by the append that
-//! ends such a run. What the new stream begins with is copied from the failed one's; its blobs are named there, so
+//! Otherwise a single provider failure would drop a rejected or resumed run, and the next attempt
+//! would start from the task's base without its history. Called by the append that ends such a run.
+//! The opening events of the new stream are copied from the failed run; they reference its blobs,
+//! so those are not garbage collected.
 //! nobody collects them.
 
 use docket_schema::{
@@ -19,11 +21,12 @@ use crate::{
     decide::{RetryPlan, lease_end},
 };
 
-/// Events that a stream begins with at most: where it stands, what a person changed, the task's policy, with room.
+/// Maximum number of opening events of a stream: origin, a person's changes, the task's policy, and
+/// some slack.
 const OPENING_EVENTS_MAX: u32 = EDIT_SNAPSHOTS_MAX as u32 + 16;
 
-/// The next try of `run` with the blobs to be kept for it, where `events` end it as failed and it stands on another's
-/// history.
+/// Returns the retry of `run` and the blobs to keep for it, if `events` end the run as failed and
+/// it continues another run.
 pub(super) async fn plan_fork_retry(
     api: &ApiState,
     run: &RunView,
@@ -46,7 +49,7 @@ pub(super) async fn plan_fork_retry(
         turn: event.turn,
         payload: event.payload.clone(),
     }));
-    // An administrator may have changed it while the run that failed was at work.
+    // An administrator may have changed the policy while the failed run was executing.
     let until = opening.last().map_or(first.seq, |last| last.seq);
     let history = read_lineage(api, run, until).await?;
     let changed = task_policy::last_policy_change(api, run.task).await?;
@@ -55,13 +58,13 @@ pub(super) async fn plan_fork_retry(
     Ok(Some((RetryPlan { run: next, events: begins }, names)))
 }
 
-/// What the coordinator wrote when it made the run, before any worker had it.
+/// Whether the coordinator wrote the event when it created the run, before any worker had it.
 fn is_opening_event(event: &Envelope) -> bool {
     let kinds = ["Forked", "WorkspaceEdited", "SnapshotTaken", "PolicyChanged"];
     event.epoch == Epoch(0) && kinds.contains(&event.kind.as_str())
 }
 
 fn damaged_log_error(run: RunId) -> ApiError {
-    tracing::error!(%run, "it stands on another run's history, and does not begin so");
-    ApiError::new(ProblemCode::Internal, "the run's log cannot be read; run `docket verify`")
+    tracing::error!(%run, "the run continues another run, but its first event does not say so");
+    ApiError::new(ProblemCode::Internal, "cannot read the run's log; run `docket verify`")
 }

@@ -1,6 +1,6 @@
-//! Whether the process answers, and whether it can do its work. Open to all who reach the port: probes have no token.
-//! The answers say that the clock was stepped and, where the coordinator is not ready, why: with the text of the
-//! database's own error, which names a role, a database or a table, and no password.
+//! Liveness and readiness. Public, because probes have no token. Responses report clock steps and
+//! why the coordinator is not ready, including the text of database errors, which may name a role,
+//! a database or a table, but never a password.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,13 +16,13 @@ use super::{
     request::{ApiRequest, json_response},
 };
 
-/// A store that takes longer for one small read is not ready.
+/// A store that takes longer for one small read counts as not ready.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why the coordinator should get no requests now, if this check knows a reason.
+/// Returns why the coordinator should not receive requests, if this check finds a reason.
 type ReadinessCheck = fn(&ApiState) -> Option<String>;
 
-/// Checked in this order, before the store is read; the first reason is the answer.
+/// Run in this order before the store is read; the first reason is reported.
 const READINESS_CHECKS: &[ReadinessCheck] = &[check_shutdown, check_writers];
 
 pub(super) async fn healthz(_: Arc<ApiState>, _: ApiRequest) -> Result<Response<Body>, ApiError> {
@@ -42,10 +42,11 @@ pub(super) async fn readyz(api: Arc<ApiState>, _: ApiRequest) -> Result<Response
         Ok(answer) => answer?,
         Err(_) => {
             let seconds = STORE_TIMEOUT.as_secs();
-            return Err(unready(format!("the store does not answer within {seconds} s")));
+            return Err(unready(format!("the store did not respond within {seconds} s")));
         }
     }
-    // A step is a fact to look into, and is dealt with: it makes no coordinator unready.
+    // A clock step should be investigated, but it was handled and does not make the coordinator
+    // unready.
     let clock = Some(api.clock.health()).filter(|clock| clock.steps > 0);
     json_response(&HealthResponse { status: "ok".to_owned(), clock })
 }

@@ -1,7 +1,8 @@
-//! Routes that look back at a run: its turns, files as they were, differences, whole outputs, a run as a file.
+//! Routes that read a run's history: turns, past files, diffs, full outputs, exports.
 //!
-//! What a workspace held is exact and goes to administrators alone; the rest was redacted before it was
-//! recorded. Every answer is made of strangers' words: none is of a type that a browser would run.
+//! Workspace content is exact and available to administrators only; everything else was redacted
+//! before it was recorded. Responses contain untrusted text, so none has a type that a browser
+//! would execute.
 
 use std::sync::Arc;
 
@@ -39,27 +40,28 @@ impl From<HistoryViewError> for ApiError {
     }
 }
 
-/// Bytes of an export that are in memory for whoever reads it.
+/// Size of the chunks in which an export is read.
 const EXPORT_CHUNK_BYTES: usize = 64 * 1024;
 
-/// What a look back needs: the run, the views of its files, and a permit, which a client that disconnects frees.
+/// What a history request needs: the run, the views of its files, and a permit that is released if
+/// the client disconnects.
 type RunHistoryAccess<'a> = (Arc<CachedRun>, &'a dyn HistoryProvider, SemaphorePermit<'a>);
 
-/// Room for one who looks back.
+/// Acquires a permit to read history.
 async fn acquire_history_permit(api: &ApiState) -> Result<SemaphorePermit<'_>, ApiError> {
-    let ending = |_| ApiError::new(ProblemCode::Unavailable, "the coordinator ends; ask again");
+    let ending = |_| ApiError::new(ProblemCode::Unavailable, "the coordinator is shutting down; try again");
     api.history_permits.acquire().await.map_err(ending)
 }
 
-/// What shows files of runs.
+/// Returns the provider of run file views.
 fn require_run_history(api: &ApiState) -> Result<&dyn HistoryProvider, ApiError> {
     api.run_history.as_deref().ok_or_else(|| {
-        let detail = "this coordinator shows no past: it was started by a program that brought none";
+        let detail = "this coordinator cannot show run histories: the program that started it does not include them";
         ApiError::new(ProblemCode::NotFound, detail)
     })
 }
 
-/// The run that is asked for, where it is and can be looked back at.
+/// Opens the requested run if it exists and can be read.
 async fn open_run_history<'a>(
     api: &'a ApiState,
     call: &ApiRequest,
@@ -114,15 +116,16 @@ pub(super) async fn show_output(api: Arc<ApiState>, call: ApiRequest) -> Handler
 
 pub(super) async fn export_run(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let ExportQuery { form } = call.query()?;
-    // docket's own form holds the blobs of snapshots; the others hold what was redacted.
+    // docket's own format contains the blobs of snapshots; the other formats contain redacted content
+    // only.
     if form == ExportFormat::Docket && content_access(&call.caller) != ContentAccess::Exact {
-        let detail = "a run with its files is for administrators; `form=jsonl` and `form=atif` hold none";
+        let detail = "only administrators may export a run with its files; `form=jsonl` and `form=atif` contain none";
         return Err(ApiError::new(ProblemCode::Forbidden, detail).with_field("form"));
     }
     let run: RunId = call.id()?;
     super::runs::find_run_view(&api, run).await?;
     let (past, _room) = (require_run_history(&api)?, acquire_history_permit(&api).await?);
-    // Whoever reads the file slowly keeps nobody from looking back: it is made by then.
+    // The file is complete before it is sent, so a slow reader does not hold a permit.
     let ExportedRun { media_type: media, name, file, bytes } = past.export_run(run, form).await?;
     let stream = ReaderStream::with_capacity(tokio::fs::File::from_std(file), EXPORT_CHUNK_BYTES);
     let mut response = untrusted_response(Body::from_stream(stream), media);
@@ -134,7 +137,7 @@ pub(super) async fn export_run(api: Arc<ApiState>, call: ApiRequest) -> HandlerR
     Ok(response)
 }
 
-/// Bytes that a browser shows as text, or keeps: never more.
+/// Builds a response that a browser can only display as text or download.
 fn untrusted_response(body: Body, media: &'static str) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();

@@ -1,7 +1,7 @@
-//! Routes of what comes from elsewhere and what is thrown away: import, garbage collection. For admins.
+//! Routes of import and garbage collection. For admins.
 //!
-//! Whoever sends an import is not trusted to have checked it: every line is read, every hash computed and
-//! every stream folded again here, before the store is asked.
+//! The sender of an import is not trusted: every line is parsed, every hash computed and every
+//! stream folded again here before anything is stored.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -35,7 +35,7 @@ use crate::{
     store::{ImportError, ImportStream, RunImport},
 };
 
-/// Longest name of what made a file, in bytes: it stands in the log.
+/// Maximum length of the producer's name in bytes, because it is recorded in the log.
 const MADE_BY_BYTES_MAX: usize = 100;
 
 type HandlerResult = Result<Response<Body>, ApiError>;
@@ -45,12 +45,12 @@ pub(super) async fn import_run(api: Arc<ApiState>, call: ApiRequest) -> HandlerR
     let bytes = pages.iter().map(|page| page.bytes).fold(0_u64, u64::saturating_add);
     if pages.len() > IMPORT_PAGES_MAX || bytes > IMPORT_BYTES_MAX {
         let detail = format!(
-            "an import has at most {IMPORT_PAGES_MAX} pages of {IMPORT_BYTES_MAX} bytes together; the run is too large"
+            "the run is too large: an import may have at most {IMPORT_PAGES_MAX} pages with {IMPORT_BYTES_MAX} bytes in total"
         );
         return Err(ApiError::new(ProblemCode::TooLarge, detail).with_field("pages"));
     }
     if made_by.len() > MADE_BY_BYTES_MAX {
-        let detail = format!("`made_by` has at most {MADE_BY_BYTES_MAX} bytes");
+        let detail = format!("`made_by` may have at most {MADE_BY_BYTES_MAX} bytes");
         return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("made_by"));
     }
     let mut lines = Vec::with_capacity(pages.len());
@@ -59,11 +59,11 @@ pub(super) async fn import_run(api: Arc<ApiState>, call: ApiRequest) -> HandlerR
     }
     let checked = tokio::task::spawn_blocking(move || check_import(run, &lines)).await.map_err(|error| {
         tracing::error!("checking an import: {error}");
-        ApiError::new(ProblemCode::Internal, "the import could not be checked; its log says more")
+        ApiError::new(ProblemCode::Internal, "cannot check the import; see the coordinator's log")
     })?;
     let CheckedImport { streams, blob_refs: mut needs, task: of } = checked?;
     if of != task {
-        let detail = format!("run {run} is of task {of}, not of {task}");
+        let detail = format!("run {run} belongs to task {of}, not {task}");
         return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("task"));
     }
     let names = required_blobs(&api, &mut needs).await?;
@@ -109,7 +109,7 @@ fn check_import(run: RunId, pages: &[Bytes]) -> Result<CheckedImport, ApiError> 
                 | ExportRecord::Blob(_)
                 | ExportRecord::End(_),
             ) => {
-                return Err(wrong(number, "a page holds nothing but events".to_owned()));
+                return Err(wrong(number, "a page may only contain events".to_owned()));
             }
             Err(error) => return Err(wrong(number, error.to_string())),
         };
@@ -123,7 +123,7 @@ fn check_import(run: RunId, pages: &[Bytes]) -> Result<CheckedImport, ApiError> 
     let lacking = |error: LineageError| wrong(lineage.event_count(), error_chain(&error));
     let runs: BTreeMap<RunId, TaskRunRef> = lineage.resolve_runs(run).map_err(lacking)?.into_iter().collect();
     let Some(of) = runs.get(&run).copied() else {
-        return Err(wrong(lineage.event_count(), format!("run {run} is not there")));
+        return Err(wrong(lineage.event_count(), format!("run {run} is missing")));
     };
     let streams = streams
         .into_iter()
@@ -135,14 +135,14 @@ fn check_import(run: RunId, pages: &[Bytes]) -> Result<CheckedImport, ApiError> 
     Ok(CheckedImport { streams, blob_refs: needs, task: of.task })
 }
 
-/// The blobs that must be stored, found through the manifests that are.
+/// Returns the blobs that must be stored, found through the stored manifests.
 async fn required_blobs(api: &ApiState, needs: &mut BlobRefs) -> Result<Vec<BlobHash>, ApiError> {
     let manifests: Vec<BlobRef> =
         needs.all().filter(|(_, need)| need.manifest.is_some()).map(|(blob, _)| blob).collect();
     for blob in manifests {
         let bytes = read_stored_page(api, &blob).await?;
         let manifest = Manifest::decode(&bytes).map_err(|error| {
-            let detail = format!("blob {} should be a base's manifest: {error}", blob.hash);
+            let detail = format!("blob {} is not a valid base manifest: {error}", blob.hash);
             ApiError::new(ProblemCode::InvalidRequest, detail).with_field("pages")
         })?;
         needs.add_manifest(blob.hash, &manifest);
@@ -164,7 +164,7 @@ impl From<ImportError> for ApiError {
 }
 
 pub(super) async fn collect_garbage(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
-    /// One at a time: a second would read the same log for the same blobs.
+    /// Serializes garbage collection; a second one would read the same log for the same blobs.
     static GC_LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let request: GcRequest = call.json()?;
     if request.untouched_for_ms.is_some_and(|ms| ms < GC_AGE_MS_MIN) {
@@ -173,7 +173,7 @@ pub(super) async fn collect_garbage(api: Arc<ApiState>, call: ApiRequest) -> Han
         return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("untouched_for_ms"));
     }
     let Ok(_one) = GC_LOCK.try_lock() else {
-        let detail = "another garbage collection is under way; wait for its end";
+        let detail = "another garbage collection is running; wait for it to finish";
         return Err(ApiError::new(ProblemCode::WrongState, detail));
     };
     audit::record_admin_act(&api, &call, AdminAct::CollectGarbage { delete: request.delete }).await?;

@@ -1,4 +1,4 @@
-//! Routes of the inbox: what applications enqueued and what is no task (yet); drop it, look at it once more.
+//! Routes of the inbox: list outbox entries that are not tasks (yet), drop them, retry them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::store::InboxAction;
 
-/// Of what an application wrote, characters that are shown: enough to know it by.
+/// Maximum characters shown of an entry's content, enough to recognize it.
 const SPEC_CHARS_MAX: usize = 2000;
 
 type HandlerResult = Result<Response<Body>, ApiError>;
@@ -34,7 +34,7 @@ pub(super) async fn list_inbox(api: Arc<ApiState>, _: ApiRequest) -> HandlerResu
     json_response(&InboxList { rows })
 }
 
-/// Recorded, for nothing else says that somebody had enqueued it.
+/// Drops an entry. The drop is recorded, because nothing else shows that the entry existed.
 pub(super) async fn drop_inbox_row(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let request: InboxActRequest = call.json()?;
     let row = call.path_param.clone();
@@ -53,6 +53,6 @@ async fn act_on_row(api: &ApiState, call: &ApiRequest, act: InboxAction) -> Resu
     if api.store.apply_inbox_action(call.path_param.clone(), act).await? {
         return Ok(());
     }
-    let detail = "there is no such row: it is a task by now, or was dropped; `docket inbox` lists them";
+    let detail = "no such row: it became a task or was dropped; see `docket inbox`";
     Err(ApiError::new(ProblemCode::NotFound, detail).with_field("path"))
 }

@@ -1,7 +1,7 @@
 //! Routes of leases: lease, heartbeat, release. The first two wait for news.
 //!
-//! Waiting registers for the wake-up, then asks the store, then waits; behind it a jittered poll,
-//! for a hint of another coordinator may be lost, or there may be none.
+//! A wait registers for the wake-up, then queries the store, then waits. A jittered poll covers
+//! lost or missing hints from other coordinators.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,13 +28,14 @@ use crate::{
     store::{CommandBlobs, GrantedLease, WorkerHeartbeat},
 };
 
-/// The same for a cancel told to another coordinator. Longer: each look renews, which is a write.
+/// Poll interval of a heartbeat, for cancels received by another coordinator. Longer, because each
+/// poll renews leases, which is a write.
 const HEARTBEAT_POLL: Duration = Duration::from_secs(2);
-/// Longest worker name, in bytes: it stands in every `TaskLeased`.
+/// Maximum length of a worker name in bytes; it is part of every `TaskLeased`.
 const NAME_BYTES_MAX: usize = 200;
-/// Longest text of how a run process died, in bytes.
+/// Maximum length of a crash description in bytes.
 const CRASH_TEXT_BYTES_MAX: usize = 200;
-/// Most queues or engines of one request: they stand in a statement.
+/// Maximum number of queues or engines per request, because they become parameters of a statement.
 const LIST_ITEMS_MAX: usize = 100;
 
 type HandlerResult = Result<Response<Body>, ApiError>;
@@ -75,7 +76,7 @@ fn check_lease_request(request: &LeaseRequest) -> Result<(), ApiError> {
         Err(ApiError::new(ProblemCode::InvalidRequest, format!("`{field}` must be {must}")).with_field(field))
     };
     if request.max == 0 || request.max > LEASE_MAX {
-        return wrong("max", format!("within 1 and {LEASE_MAX}"));
+        return wrong("max", format!("between 1 and {LEASE_MAX}"));
     }
     if i64::try_from(request.number).is_err() {
         return wrong("number", format!("at most {}", i64::MAX));
@@ -83,13 +84,14 @@ fn check_lease_request(request: &LeaseRequest) -> Result<(), ApiError> {
     if request.name.len() > NAME_BYTES_MAX {
         return wrong("name", format!("at most {NAME_BYTES_MAX} bytes"));
     }
-    // A NUL is none of PostgreSQL's characters, and would fail whoever shares the transaction.
+    // PostgreSQL does not allow NUL in text; it would fail the transaction, which is shared with other
+    // requests.
     let has_nul = |text: &str| text.contains('\0');
     if has_nul(&request.name) || request.engines.iter().any(|engine| has_nul(&engine.name)) {
-        return wrong("name", "text without NUL, and so must be the names of engines".to_owned());
+        return wrong("name", "free of NUL characters, and so must the names of engines".to_owned());
     }
     if request.engines.is_empty() || request.engines.len() > LIST_ITEMS_MAX {
-        return wrong("engines", format!("1 to {LIST_ITEMS_MAX} engines the worker has"));
+        return wrong("engines", format!("a list of 1 to {LIST_ITEMS_MAX} engines of the worker"));
     }
     if request.layers.len() > SANDBOX_LAYERS_MAX
         || request.layers.iter().any(|layer| layer.len() > NAME_BYTES_MAX || has_nul(layer))
@@ -97,18 +99,18 @@ fn check_lease_request(request: &LeaseRequest) -> Result<(), ApiError> {
         return wrong(
             "layers",
             format!(
-                "at most {SANDBOX_LAYERS_MAX} names of at most {NAME_BYTES_MAX} bytes, none of them zero"
+                "at most {SANDBOX_LAYERS_MAX} names of at most {NAME_BYTES_MAX} bytes, without zero bytes"
             ),
         );
     }
     if request.queues.len() > LIST_ITEMS_MAX {
-        return wrong("queues", format!("at most {LIST_ITEMS_MAX} queues; none stands for all"));
+        return wrong("queues", format!("a list of at most {LIST_ITEMS_MAX} queues; an empty list means all"));
     }
     check_faults(&request.faults)?;
     check_room(request.room.as_ref())
 }
 
-/// They are written with the worker's record at each request.
+/// Checks worker faults, which are written with the worker's record at each request.
 fn check_faults(faults: &[WorkerFault]) -> Result<(), ApiError> {
     let bad = |fault: &WorkerFault| {
         fault.message.len() > FAULT_MESSAGE_BYTES_MAX
@@ -136,7 +138,8 @@ fn check_room(room: Option<&WorkerCapacity>) -> Result<(), ApiError> {
 
 async fn build_lease(api: &ApiState, granted: GrantedLease, lease_ms: u64) -> Result<Lease, ApiError> {
     let GrantedLease { mut record, run, head, forked } = granted;
-    // A later try begins with the policy that an earlier one was given. What stands on a history has it there.
+    // A retry starts with the policy of the earlier attempt. A forked run has the policy in its
+    // history.
     if record.runs > 1 && !forked {
         let changed = task_policy::last_policy_change(api, record.id).await?;
         record.spec.policy = task_policy::effective_policy(changed, record.spec.policy);
@@ -159,7 +162,7 @@ async fn build_lease(api: &ApiState, granted: GrantedLease, lease_ms: u64) -> Re
 pub(super) async fn renew_leases(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let request: HeartbeatRequest = call.json()?;
     if request.held.len() > LEASE_MAX as usize {
-        let detail = format!("a heartbeat lists at most {LEASE_MAX} leases; send several");
+        let detail = format!("a heartbeat may list at most {LEASE_MAX} leases; send several requests");
         return Err(ApiError::new(ProblemCode::TooLarge, detail).with_field("held"));
     }
     check_room(request.room.as_ref())?;
@@ -175,7 +178,7 @@ pub(super) async fn renew_leases(api: Arc<ApiState>, call: ApiRequest) -> Handle
             let (renewed, lost, drain) = (known.renewed, known.lost, known.drain);
             return json_response(&HeartbeatResponse { renewed, lost, drain });
         }
-        // Each look renews, so a wait longer than a lease keeps the leases all the same.
+        // Each poll renews, so that a wait longer than a lease keeps the leases.
         let poll = HEARTBEAT_POLL.min(Duration::from_millis(api.settings.lease_ms / 3));
         let look = end.min(Instant::now() + jittered_interval(poll));
         tokio::select! {

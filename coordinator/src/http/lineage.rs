@@ -1,4 +1,4 @@
-//! The tree of runs that share history: parents, siblings, children, with what each changed.
+//! The tree of runs that share history: parents, siblings and children, with their changes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -28,14 +28,15 @@ pub(super) async fn show_lineage(api: Arc<ApiState>, call: ApiRequest) -> Result
     json_response(&LineageView { runs: lineage_tree(found), more })
 }
 
-/// Engine and model of a run, as far as its first event and its parent's say.
+/// Engine and model of a run, as far as its first event and its parent's reveal them.
 type EngineAndModel = (Option<EngineRef>, Option<ModelRef>);
 
-/// Depth first, so that each run stands after its parent. What a fork does not change is its parent's.
+/// Orders the runs depth first, so that parents come first. Values that a fork does not change are
+/// its parent's.
 fn lineage_tree(found: Vec<(RunView, Option<RunEvent>)>) -> Vec<LineageRun> {
     let ids: Vec<RunId> = found.iter().map(|(view, _)| view.id).collect();
     let mut children: HashMap<Option<RunId>, Vec<(RunView, Option<RunEvent>)>> = HashMap::new();
-    // Children are taken from the end.
+    // Children are popped from the end.
     for (view, first) in found.into_iter().rev() {
         let parent = view.parent.map(|parent| parent.run).filter(|parent| ids.contains(parent));
         children.entry(parent).or_default().push((view, first));

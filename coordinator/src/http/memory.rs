@@ -1,7 +1,7 @@
-//! Routes of what is remembered beyond runs: a run's own, and people's.
+//! Routes of memory, for runs and for people.
 //!
-//! Invariant: a run's token reaches the repository of its task's base and the queue of its task, and no other scope:
-//! it names neither, the coordinator looks them up.
+//! Invariant: a run token reaches only the repository of its task's base and its task's queue. The
+//! coordinator looks both up; the request names neither.
 
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ use crate::system::{ForgetOutcome, MemoryAddress, MemoryError};
 
 type HandlerResult = Result<Response<Body>, ApiError>;
 
-/// Most that one list names.
+/// Maximum number of listed keys.
 const LISTED_KEYS_MAX: usize = 10_000;
-/// Longest name of a call, in bytes: it is kept.
+/// Maximum length of a call ID in bytes, because it is stored.
 const CALL_BYTES_MAX: usize = 64;
 
 pub(super) async fn handle_run_memory(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
@@ -49,7 +49,7 @@ pub(super) async fn handle_run_memory(api: Arc<ApiState>, call: ApiRequest) -> H
     json_response(&match request.act {
         MemoryOperation::Save { key, value } => {
             let key = check_memory_key(&key)?;
-            // Struck out by the worker before; what this coordinator knows besides is struck out here.
+            // The worker redacted its secrets before; the coordinator redacts those it knows.
             if api.redactor.redact_text(key) != key {
                 let detail = "the key holds a secret: call it otherwise";
                 return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("act"));
@@ -136,7 +136,7 @@ pub(super) async fn delete_memory(api: Arc<ApiState>, call: ApiRequest) -> Handl
     }
 }
 
-/// The scope that a run means: looked up, never taken from its words.
+/// Returns the scope of a run, looked up and never taken from its request.
 async fn resolve_scope(api: &ApiState, run: RunId, name: MemoryScopeKind) -> Result<MemoryScope, ApiError> {
     let task = runs::find_run_view(api, run).await?.task;
     let absent = || ApiError::new(ProblemCode::NotFound, format!("there is no task of run {run}"));

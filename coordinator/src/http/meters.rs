@@ -1,4 +1,4 @@
-//! Meters of the routes: how often each was asked since the process began, how it answered, and how long that took.
+//! Request meters of the routes: counts, statuses and durations since the process started.
 
 use std::{
     collections::HashMap,
@@ -10,24 +10,24 @@ use axum::http::StatusCode;
 
 use crate::metrics::Histogram;
 
-/// Classes of status: 1xx to 5xx.
+/// Status classes.
 pub(super) const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// A route as its meters name it.
+/// The name of a route in its metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct RouteName {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
 }
 
-/// What was asked of one route.
+/// The meter of one route.
 #[derive(Debug)]
 pub(super) struct RouteMeter {
     pub(super) by_class: [AtomicU64; 5],
     pub(super) durations: Histogram,
 }
 
-/// The meters of all routes. Bounded by the table of routes, whatever is asked.
+/// The meters of all routes. Their number is bounded by the route table.
 #[derive(Debug)]
 pub(super) struct HttpMeters {
     /// In the order of the table.
@@ -43,7 +43,7 @@ impl HttpMeters {
         Self { routes, by_route }
     }
 
-    /// Counts an answer. Long polls count with the time they waited.
+    /// Records a response. The duration of long polls includes the wait.
     pub(super) fn record_response(&self, route: RouteName, status: StatusCode, took: Duration) {
         let Some(meter) = self.by_route.get(&route) else { return };
         let class = usize::from(status.as_u16() / 100).saturating_sub(1);
@@ -53,7 +53,7 @@ impl HttpMeters {
         meter.durations.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Each route's, in the order of the table.
+    /// Returns each route's meter, in the order of the table.
     pub(super) fn all(&self) -> impl Iterator<Item = (RouteName, &RouteMeter)> {
         self.routes.iter().filter_map(|route| Some((*route, self.by_route.get(route)?)))
     }

@@ -1,9 +1,10 @@
-//! `/metrics`: how queues and workers stand, and what this process did, in Prometheus' text format (0.0.4).
+//! `/metrics`: the state of queues and workers, and the activity of this process, in Prometheus
+//! text format 0.0.4.
 //!
-//! What stands in the database every coordinator tells alike: take the `max` over them, never the sum. Counters are
-//! of one process. The format is a few lines of text, so it is written here and no library is brought in; a test
-//! reads it back by the format's grammar. Needs a token, of whatever role but none of a run's: names of queues and
-//! how much is done are nobody else's business, and whoever scrapes can send one.
+//! Every coordinator reports the same values from the database: use `max` over them, not `sum`.
+//! Counters are per process. The format is simple enough to write without a library; a test parses
+//! it by its grammar. Requires a token of any role, but not a run token: queue names and workload
+//! are not public, and scrapers can send a token.
 
 use std::{
     fmt::Write as _,
@@ -49,7 +50,7 @@ pub(super) async fn serve_metrics(api: Arc<ApiState>, _: ApiRequest) -> Result<R
     text.begin_family(
         "docket_queue_wanted",
         "gauge",
-        "Tasks that run, or would if there were workers enough: what to scale by.",
+        "Tasks that run, or would run with enough workers. Scale by this.",
     );
     for QueueGroup { label: name, queues } in &told {
         let wanted: u64 = queues.iter().map(|queue| wanted(queue)).sum();
@@ -58,7 +59,7 @@ pub(super) async fn serve_metrics(api: Arc<ApiState>, _: ApiRequest) -> Result<R
     text.begin_family(
         "docket_tasks_ended",
         "gauge",
-        "Tasks that have ended and are not archived, by how: fewer once they are, or are retried.",
+        "Ended tasks that are not archived, by state. Decreases when tasks are archived or retried.",
     );
     for StateCount { state, count } in &ended {
         text.write_sample("docket_tasks_ended", &[("state", state.as_str())], *count as f64);
@@ -66,20 +67,20 @@ pub(super) async fn serve_metrics(api: Arc<ApiState>, _: ApiRequest) -> Result<R
     text.begin_family(
         "docket_tasks_unverified",
         "gauge",
-        "Completed tasks of docket_tasks_ended that nothing verified: final checks did not run, or there are none.",
+        "Completed tasks in docket_tasks_ended that are unverified: final checks did not run, or there are none.",
     );
     text.write_sample("docket_tasks_unverified", &[], api.store.count_unverified_tasks().await? as f64);
     write_worker_metrics(&mut text, &workers);
     text.begin_family(
         "docket_inbox_rows",
         "gauge",
-        "What applications enqueued and is no task yet, or was refused.",
+        "Entries of the inbox that are not tasks yet, or were refused.",
     );
     text.write_sample("docket_inbox_rows", &[("state", "waiting")], inbox.0 as f64);
     text.write_sample("docket_inbox_rows", &[("state", "refused")], inbox.1 as f64);
-    // A newer coordinator's events there are no reason to tell nothing of all the rest.
+    // Unreadable events of a newer coordinator must not hide the other metrics.
     let readable = api.notifications.catch_up(&*api.store).await.inspect_err(|error| {
-        tracing::warn!("/metrics tells nothing of notifications: {}", error_chain(error));
+        tracing::warn!("/metrics omits notifications: {}", error_chain(error));
     });
     write_notification_metrics(&mut text, &api, readable.is_ok());
     write_store_metrics(&mut text, &api.store.metrics());
@@ -92,14 +93,14 @@ pub(super) async fn serve_metrics(api: Arc<ApiState>, _: ApiRequest) -> Result<R
     Ok(response)
 }
 
-/// Queues that are told by name, at most: each is some ten series, for as long as whoever scrapes keeps them.
+/// Maximum number of queues with their own series; each queue has about ten.
 const QUEUES_LISTED_MAX: usize = 200;
-/// The one name of all queues that `docket run` makes. No queue can be called so.
+/// Label for all queues created by `docket run`. It is not a valid queue name.
 const RUN_QUEUES_LABEL: &str = "run-*";
-/// The one name of those beyond the most.
+/// Label for all queues beyond the maximum.
 const OTHER_QUEUES_LABEL: &str = "*";
 
-/// A queue, or several under one name.
+/// One or more queues under one label.
 struct QueueGroup<'a> {
     label: &'a str,
     queues: Vec<&'a QueueView>,
@@ -111,7 +112,7 @@ impl QueueGroup<'_> {
     }
 }
 
-/// The queues by the names that they are told under: however many there are, few. In the order of their names.
+/// Groups queues by label, so that their number is bounded. Sorted by name.
 fn group_queues(queues: &[QueueView]) -> Vec<QueueGroup<'_>> {
     let mut told: Vec<QueueGroup<'_>> = Vec::new();
     let (own, named): (Vec<&QueueView>, Vec<&QueueView>) =
@@ -136,12 +137,12 @@ fn write_queue_metrics(text: &mut MetricsText, told: &[QueueGroup<'_>], now: Tim
     let ages: [(&str, &str, Since); 2] = [
         (
             "docket_queue_oldest_available_seconds",
-            "For how long the task that waits longest could have been leased; 0 where none waits.",
+            "How long the longest-waiting task has been available; 0 if none waits.",
             |queue| queue.oldest_available_at,
         ),
         (
             "docket_queue_oldest_running_seconds",
-            "For how long the task that runs longest has been leased; 0 where none runs.",
+            "How long the longest-running task has been leased; 0 if none runs.",
             |queue| queue.oldest_leased_at,
         ),
     ];
@@ -154,18 +155,18 @@ fn write_queue_metrics(text: &mut MetricsText, told: &[QueueGroup<'_>], now: Tim
     }
     type Setting = fn(&QueueView) -> f64;
     let settings: [(&str, &str, Setting); 2] = [
-        ("docket_queue_paused", "Whether its tasks are given out: 1 = they are not.", |queue| {
+        ("docket_queue_paused", "Whether the queue is paused: 1 = paused.", |queue| {
             f64::from(u8::from(queue.settings.paused))
         }),
         (
             "docket_queue_running_max",
-            "How many of its tasks may run at a time; +Inf = any number.",
+            "Maximum number of running tasks; +Inf = unlimited.",
             |queue| queue.settings.running_max.map_or(f64::INFINITY, f64::from),
         ),
     ];
     for (name, help, value) in settings {
         text.begin_family(name, "gauge", help);
-        // Several have no setting in common.
+        // Grouped queues have no common settings.
         for queue in
             told.iter().filter(|queue| ![RUN_QUEUES_LABEL, OTHER_QUEUES_LABEL].contains(&queue.label))
         {
@@ -181,23 +182,23 @@ fn seconds_since(at: Option<Timestamp>, now: Timestamp) -> f64 {
 }
 
 fn write_worker_metrics(text: &mut MetricsText, workers: &[WorkerView]) {
-    // One that has ended is heard of no more, and counts no longer, before its time is up.
+    // A worker that has ended is not counted, although it was seen recently.
     let workers: Vec<&WorkerView> = workers.iter().filter(|worker| worker.is_present()).collect();
     let sum = |of: fn(&WorkerView) -> u32| workers.iter().map(|worker| f64::from(of(worker))).sum::<f64>();
     let mut one = |name, help, value| {
         text.begin_family(name, "gauge", help);
         text.write_sample(name, &[], value);
     };
-    one("docket_workers", "Workers heard of lately that have not ended.", workers.len() as f64);
-    one("docket_workers_draining", "Those that were told to end.", sum(|worker| worker.draining.into()));
+    one("docket_workers", "Workers seen recently that have not exited.", workers.len() as f64);
+    one("docket_workers_draining", "Workers that are draining.", sum(|worker| worker.draining.into()));
     let slots = |worker: &WorkerView| worker.room.as_ref().map_or(0, |room| room.slots);
-    one("docket_worker_slots", "Tasks that they take at a time, together.", sum(slots));
-    one("docket_worker_held", "Tasks that they have.", sum(|worker| worker.held));
+    one("docket_worker_slots", "Total number of slots of all workers.", sum(slots));
+    one("docket_worker_held", "Tasks held by workers.", sum(|worker| worker.held));
     let name = "docket_worker_faults";
     text.begin_family(
         name,
         "gauge",
-        "Faults that keep workers from carrying out some tasks, by what failed.",
+        "Faults that keep workers from running some tasks, by what failed.",
     );
     for kind in FaultKind::ALL {
         let faults = workers.iter().flat_map(|worker| worker.about.iter().flat_map(|about| &about.faults));
@@ -212,7 +213,7 @@ fn write_notification_metrics(text: &mut MetricsText, api: &ApiState, is_known: 
         text.begin_family(
             "docket_notification_deliveries",
             "gauge",
-            "Deliveries of notifications that are still to be made, and those that were given up.",
+            "Notification deliveries that are pending or were given up.",
         );
         text.write_sample("docket_notification_deliveries", &[("state", "waiting")], counts.due as f64);
         text.write_sample("docket_notification_deliveries", &[("state", "dead")], counts.dead as f64);
@@ -220,7 +221,7 @@ fn write_notification_metrics(text: &mut MetricsText, api: &ApiState, is_known: 
     text.begin_family(
         "docket_notifications_total",
         "counter",
-        "Attempts to deliver a notification, by how they ended.",
+        "Notification delivery attempts, by outcome.",
     );
     for kind in TargetKind::ALL {
         for outcome in DeliveryOutcome::ALL {
@@ -239,24 +240,24 @@ fn write_store_metrics(text: &mut MetricsText, store: &StoreMetrics) {
         text.begin_family(name, "counter", help);
         text.write_sample(name, &[], value as f64);
     };
-    one("docket_store_appends_total", "Appends that were answered, refusals among them.", store.appends);
-    one("docket_store_commands_total", "Commands and submits likewise.", store.commands);
-    one("docket_store_leases_total", "Leases that were granted.", store.leases);
-    one("docket_store_failed_total", "What the store could not do.", store.failed_requests);
-    text.begin_family("docket_store_batch_asks", "histogram", "How many asks shared a transaction.");
+    one("docket_store_appends_total", "Appends answered, including refused ones.", store.appends);
+    one("docket_store_commands_total", "Commands and submits answered, including refused ones.", store.commands);
+    one("docket_store_leases_total", "Leases granted.", store.leases);
+    one("docket_store_failed_total", "Requests that failed in the store.", store.failed_requests);
+    text.begin_family("docket_store_batch_asks", "histogram", "Number of requests that shared a transaction.");
     text.write_histogram("docket_store_batch_asks", &[], &store.batch_requests);
-    text.begin_family("docket_store_batch_seconds", "histogram", "How long such a transaction took.");
+    text.begin_family("docket_store_batch_seconds", "histogram", "Duration of such transactions.");
     text.write_histogram("docket_store_batch_seconds", &[], &store.batch_times);
 }
 
 fn write_http_metrics(text: &mut MetricsText, http: &HttpMeters) {
-    // Routes that nobody asked are left out.
+    // Routes without requests are omitted.
     let asked: Vec<_> = http
         .all()
         .map(|(name, meter)| (name.method, name.path, meter, meter.durations.snapshot()))
         .filter(|(.., times)| times.cumulative_counts.last().is_some_and(|(_, all)| *all > 0))
         .collect();
-    text.begin_family("docket_http_requests_total", "counter", "Requests that were answered.");
+    text.begin_family("docket_http_requests_total", "counter", "Requests answered.");
     for (verb, path, meter, _) in &asked {
         for (class, count) in STATUS_CLASSES.into_iter().zip(&meter.by_class) {
             let count = count.load(Ordering::Relaxed);
@@ -269,19 +270,19 @@ fn write_http_metrics(text: &mut MetricsText, http: &HttpMeters) {
     text.begin_family(
         "docket_http_request_seconds",
         "histogram",
-        "How long they took; long polls with their waiting.",
+        "Duration of requests; for long polls including the wait.",
     );
     for (verb, path, _, times) in &asked {
         text.write_histogram("docket_http_request_seconds", &[("method", verb), ("route", path)], times);
     }
 }
 
-/// The text as it grows.
+/// The metrics text under construction.
 #[derive(Default)]
 struct MetricsText(String);
 
 impl MetricsText {
-    /// Begins a family; all its samples follow.
+    /// Begins a metric family; its samples must follow.
     fn begin_family(&mut self, name: &str, kind: &str, help: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         self.write_line(format_args!("# HELP {name} {help}"));

@@ -1,8 +1,8 @@
-//! What every request passes before its route: bounds of its head, host and origin, pace, token, role. And
-//! what every answer bears.
+//! Checks before every route (size of the head, host and origin, rate limit, token, role) and
+//! headers of every response.
 //!
-//! Invariants: no answer ever allows another origin anything; a token is neither logged nor told; a token
-//! that is good is never kept out by others that are not.
+//! Invariants: no response grants another origin anything; a token is never logged or echoed;
+//! invalid tokens never keep out a valid one.
 
 use std::{
     net::IpAddr,
@@ -27,33 +27,34 @@ use super::{
 };
 use crate::{dashboard, system::API_TOKEN_PREFIX};
 
-/// Longest path and query, in bytes: an id and a dozen parameters fit many times.
+/// Maximum length of path and query in bytes, many times what an ID and a dozen parameters need.
 const URI_BYTES_MAX: usize = 8 * 1024;
-/// Most parameters of a query.
+/// Maximum number of query parameters.
 const PARAMETERS_MAX: usize = 32;
-/// Longest `Authorization`, in bytes. Longer is no token of ours, and not hashed.
+/// Maximum length of `Authorization` in bytes. Longer values cannot be tokens of ours and are not
+/// hashed.
 const TOKEN_BYTES_MAX: usize = 512;
 
-/// The two ends of a connection: stands in each request's extensions.
+/// Both addresses of a connection; part of each request's extensions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionAddrs {
-    /// The other side's address.
+    /// The client's address.
     pub(crate) peer: IpAddr,
-    /// The address it reached.
+    /// The local address that the client reached.
     pub(crate) local: IpAddr,
 }
 
-/// Whether a connection ever brought a good token: stands in each request's extensions, and is told to
-/// whoever gives out seats.
+/// Whether a connection ever presented a valid token. Part of each request's extensions, and used
+/// by the connection limiter.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AuthenticatedOnce(pub(crate) Arc<AtomicBool>);
 
-/// Where a request comes from.
+/// Returns the client's address.
 pub(super) fn peer_address(parts: &Parts) -> Option<IpAddr> {
     parts.extensions.get::<ConnectionAddrs>().map(|ends| ends.peer)
 }
 
-/// Refuses a head that is too long, and another host or origin.
+/// Refuses a head that is too long, and foreign hosts or origins.
 pub(super) fn check_request_head(
     api: &ApiState,
     parts: &Parts,
@@ -72,17 +73,18 @@ pub(super) fn check_request_head(
     check_host(api, parts, access == Some(RouteAccess::DashboardPage))
 }
 
-/// How a request says who calls.
+/// The credential of a request.
 #[derive(Clone, Copy)]
 enum Credential<'a> {
-    /// By its `Authorization`.
+    /// From the `Authorization` header.
     Token(&'a str),
-    /// By a browser's cookie.
+    /// From a browser's cookie.
     Cookie(&'a str),
 }
 
-/// Who calls, paced: a good token has a bucket of its own; everything else of an address shares the address's,
-/// so that strangers at an address keep no good token out.
+/// Authenticates the caller within the rate limits. A valid token has its own bucket; all other
+/// requests from an address share the bucket of the address, so that strangers at the address
+/// cannot keep out a valid token.
 async fn authenticate_rate_limited(
     api: &ApiState,
     peer: Option<IpAddr>,
@@ -112,12 +114,12 @@ fn check_peer_rate(api: &ApiState, peer: Option<IpAddr>) -> Result<(), ApiError>
     peer.map_or(Ok(()), |peer| api.rate_limiter.check_request(RateLimitKey::for_peer(peer)))
 }
 
-/// The refusal of a token that says nothing here.
+/// Returns the error for an invalid token.
 pub(super) fn invalid_token_error() -> ApiError {
     ApiError::new(
         ProblemCode::Unauthorized,
-        "this token is not one of this coordinator's, or is no more; take the one of its DOCKET_HOME, or have one \
-         made by `docket token create`",
+        "invalid or revoked token; use the token in the coordinator's DOCKET_HOME, or create one with \
+         `docket token create`",
     )
 }
 
@@ -125,7 +127,8 @@ fn ended_session_error() -> ApiError {
     ApiError::new(ProblemCode::Unauthorized, "this browser's session has ended; sign in again")
 }
 
-/// Name, role and BLAKE3 of an API token that somebody signs in with. Wrong ones are paced as they are anywhere.
+/// Returns name, role and BLAKE3 hash of the API token used to sign in. Invalid ones are rate
+/// limited as elsewhere.
 pub(super) async fn sign_in(
     api: &ApiState,
     peer: Option<IpAddr>,
@@ -140,22 +143,22 @@ pub(super) async fn sign_in(
     }
 }
 
-/// Refuses what a form of another page could send: it can set no such header.
+/// Refuses requests that a form on another page could send: a form cannot set this header.
 pub(super) fn require_dashboard_header(headers: &HeaderMap) -> Result<(), ApiError> {
     let mut said = headers.get_all(dashboard::DASHBOARD_HEADER).iter();
     if said.next().is_some_and(|value| value == "1") && said.next().is_none() {
         return Ok(());
     }
-    let detail = "a request that changes something and says by a cookie who it is must bear `x-docket-ui: 1`";
+    let detail = "a modifying request authenticated by a cookie must have the header `x-docket-ui: 1`";
     Err(ApiError::new(ProblemCode::Forbidden, detail).with_field(dashboard::DASHBOARD_HEADER))
 }
 
-/// The session that a request's cookie names, if it is one of ours, of whatever time.
+/// Returns the session in a request's cookie if it is authentic, whether or not it has expired.
 pub(super) fn session_from_headers(api: &ApiState, headers: &HeaderMap) -> Option<BrowserSession> {
     api.sessions.verify_session(dashboard::session_from_cookies(headers)?)
 }
 
-/// What a request bears: its `Authorization`, or a browser's cookie where the route takes one.
+/// Reads the credential: `Authorization`, or a browser's cookie if the route accepts one.
 fn read_credential(
     access: RouteAccess,
     parts: &Parts,
@@ -171,7 +174,8 @@ fn read_credential(
     Ok(Ok(Some(Credential::Cookie(cookie))))
 }
 
-/// Who that is. A token that another coordinator made just now is in the log before it is in this one's table.
+/// Finds the caller. A token just created by another coordinator is in the log before it is in this
+/// one's registry.
 async fn find_caller(api: &ApiState, said: Credential<'_>) -> Option<Caller> {
     match said {
         Credential::Token(token) => {
@@ -179,7 +183,7 @@ async fn find_caller(api: &ApiState, said: Credential<'_>) -> Option<Caller> {
             if caller.is_some() || !token.starts_with(API_TOKEN_PREFIX) {
                 return caller;
             }
-            // A store that cannot be read now says so to whoever follows it.
+            // If the store cannot be read, the caller learns that from the route's own request to the store.
             api.tokens.refresh(&*api.store).await.ok()?;
             api.authenticate_token(token)
         }
@@ -195,21 +199,21 @@ async fn find_caller(api: &ApiState, said: Credential<'_>) -> Option<Caller> {
     }
 }
 
-/// The pace of a request that no route takes.
+/// Applies the rate limit to a request without a matching route.
 pub(super) async fn check_unrouted_rate(api: &ApiState, parts: &Parts) -> Result<(), ApiError> {
     let said = bearer_token(&parts.headers).map(|token| token.map(Credential::Token));
     authenticate_rate_limited(api, peer_address(parts), said).await.map(drop)
 }
 
-/// Refuses a host that a name of a stranger's may have led here, and pages of other origins: what a person
-/// looks at in a browser must not reach the coordinator behind their back.
+/// Refuses foreign host names and pages of other origins, so that a page a person visits cannot
+/// call the coordinator behind their back.
 fn check_host(api: &ApiState, parts: &Parts, is_page: bool) -> Result<(), ApiError> {
     let wrong = |detail: &str, field: &str| ApiError::new(ProblemCode::Forbidden, detail).with_field(field);
     let site = HeaderName::from_static("sec-fetch-site");
     for (name, field) in
         [(header::HOST, "host"), (header::ORIGIN, "origin"), (site.clone(), "sec-fetch-site")]
     {
-        // Which of two counts is what somebody else may read otherwise.
+        // With duplicate headers, different readers may use different ones.
         if parts.headers.get_all(name).iter().count() > 1 {
             return Err(wrong("send this header once", field));
         }
@@ -221,9 +225,9 @@ fn check_host(api: &ApiState, parts: &Parts, is_page: bool) -> Result<(), ApiErr
     let target = parts.uri.authority().is_none_or(|target| good(target.as_str()));
     let Some(host) = host.filter(|host| target && good(host)) else {
         let detail = if near {
-            "call this coordinator as 127.0.0.1 or localhost, or name the host in `server.hosts`"
+            "call this coordinator as 127.0.0.1 or localhost, or add the host to `server.hosts`"
         } else {
-            "call this coordinator by its address, or name the host in `server.hosts`"
+            "call this coordinator by its address, or add the host to `server.hosts`"
         };
         return Err(wrong(detail, "host"));
     };
@@ -234,7 +238,8 @@ fn check_host(api: &ApiState, parts: &Parts, is_page: bool) -> Result<(), ApiErr
             return Err(wrong("pages of other origins may not call this coordinator", "origin"));
         }
     }
-    // A link to the dashboard may stand anywhere: what it leads to is the same for all, and no script reads it.
+    // Any site may link to the dashboard: the page is the same for everyone, and scripts of other sites
+    // cannot read it.
     let by_link = is_page
         && parts.method == Method::GET
         && parts.headers.get("sec-fetch-mode").is_some_and(|mode| mode == "navigate")
@@ -246,8 +251,8 @@ fn check_host(api: &ApiState, parts: &Parts, is_page: bool) -> Result<(), ApiErr
     Ok(())
 }
 
-/// Whether `authority` can only mean this coordinator. An address cannot be made to lead elsewhere, as a name
-/// can; behind a translation of addresses it need not be one of this machine's.
+/// Whether `authority` can only mean this coordinator. An IP address cannot be redirected like a
+/// name; behind NAT it may differ from this machine's addresses.
 fn is_own_host(authority: &str, near: bool, names: &[String]) -> bool {
     let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, "")) => (host, None),
@@ -264,7 +269,7 @@ fn is_own_host(authority: &str, near: bool, names: &[String]) -> bool {
     host.parse::<IpAddr>().is_ok_and(|ip| !near || ip.to_canonical().is_loopback())
 }
 
-/// Who calls, and whether they may.
+/// Authenticates the caller and checks access to the route.
 pub(super) async fn authorize(
     api: &ApiState,
     access: RouteAccess,
@@ -299,7 +304,7 @@ pub(super) async fn authorize(
         Caller::ApiToken { .. } | Caller::RunToken { .. } => ApiError::new(
             ProblemCode::Forbidden,
             format!(
-                "this route is not for {}; it takes {}",
+                "{} may not call this route; it requires {}",
                 describe_caller(&caller),
                 access.describe_callers()
             ),
@@ -313,16 +318,16 @@ fn describe_caller(caller: &Caller) -> &'static str {
     match caller {
         Caller::Anonymous => "callers without a token",
         Caller::ApiToken { role, .. } => match role {
-            TokenRole::Admin => "tokens of role admin",
-            TokenRole::Submit => "tokens of role submit",
-            TokenRole::Worker => "tokens of role worker",
-            TokenRole::Read => "tokens of role read",
+            TokenRole::Admin => "tokens with role admin",
+            TokenRole::Submit => "tokens with role submit",
+            TokenRole::Worker => "tokens with role worker",
+            TokenRole::Read => "tokens with role read",
         },
         Caller::RunToken { .. } => "run tokens",
     }
 }
 
-/// A wrong token: counted, and from some number on not even answered as such.
+/// Counts an invalid token. Above a limit, the response no longer says that the token is invalid.
 fn record_auth_failure(api: &ApiState, peer: Option<IpAddr>, refusal: ApiError) -> ApiError {
     api.auth_failures.record_failure(peer, refusal.code(), api.clock.now());
     match peer.map(|peer| api.rate_limiter.check_auth_failure(peer)) {
@@ -347,7 +352,7 @@ fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     }
 }
 
-/// The answer as it goes out. Whatever its bytes are, no browser is to make a page of them or keep them.
+/// Adds the headers of every response. They keep browsers from rendering or caching its bytes.
 pub(super) fn add_response_headers(mut response: Response<Body>, is_page: bool) -> Response<Body> {
     let headers = response.headers_mut();
     if is_page {

@@ -1,8 +1,8 @@
-//! The HTTP API: one table of routes, one file per group of them.
+//! The HTTP API: one table of routes, one file per group of routes.
 //!
-//! [`router`] holds the table, and everything that is the same for all routes is done there once:
-//! host check, pace, token, role, size, decoding, problem details. A route's own code sees a [`Call`]
-//! whose caller is known and allowed. Nothing here holds SQL or decides about the queue.
+//! [`router`] has the table and does once what is common to all routes: host check, rate limit,
+//! authentication, authorization, size limits, decoding, problem details. A handler gets an
+//! [`ApiRequest`] from an authorized caller. Nothing here contains SQL or decides about the queue.
 
 mod answer;
 mod api_error;

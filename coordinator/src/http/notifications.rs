@@ -1,4 +1,4 @@
-//! Routes of notifications: who is told, what became of it; once more; no more; for a try.
+//! Routes of notifications: list targets and deliveries; retry, drop and test them.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::clock;
 
 type HandlerResult = Result<Response<Body>, ApiError>;
 
-/// Who is told, by this coordinator's settings.
+/// Returns the targets in this coordinator's settings.
 fn notification_targets(api: &ApiState) -> Vec<TargetView> {
     let targets = api.notifier.as_ref().map(|notifier| notifier.targets()).unwrap_or_default();
     targets.iter().map(|target| target.view.clone()).collect()
@@ -71,7 +71,7 @@ pub(super) async fn retry_notification(api: Arc<ApiState>, call: ApiRequest) -> 
     let known_targets = notification_targets(&api);
     api.notifications.catch_up(&*api.store).await?;
     let decide = |known: &NotificationsFold| targets_to_retry(known, id, target.as_deref(), &known_targets);
-    // Refused before it is recorded as asked for.
+    // Checked before the request is recorded.
     api.notifications.with_fold(decide)?;
     audit::record_admin_act(&api, &call, AdminAct::RetryNotification { id }).await?;
     let by = call.caller.log_name();
@@ -100,19 +100,19 @@ pub(super) async fn drop_notification(api: Arc<ApiState>, call: ApiRequest) -> H
 
 fn parse_notification_id(call: &ApiRequest) -> Result<NotificationId, ApiError> {
     call.path_param.parse().map_err(|error: docket_schema::ids::ParseIdError| {
-        let detail = format!("{error}; `docket notify` lists them, and `--json` their whole ids");
+        let detail = format!("{error}; see `docket notify`, or `docket notify --json` for full ids");
         ApiError::new(ProblemCode::InvalidRequest, detail).with_field("path")
     })
 }
 
-/// At whom it is tried again: of all, those that the settings know.
+/// Returns the targets to retry: those of the notification that exist in the settings.
 fn targets_to_retry(
     known: &NotificationsFold,
     id: NotificationId,
     target: Option<&str>,
     targets: &[TargetView],
 ) -> Result<Vec<String>, ApiError> {
-    // One that waits is made at once; one that was taken is not made again, and one that was dropped if it is named.
+    // Waiting deliveries are sent at once; delivered ones are not repeated; dropped ones only if named.
     let again = |one: &DeliveryRecord| match one.status {
         DeliveryStatus::Due(_) | DeliveryStatus::Dead => true,
         DeliveryStatus::Dropped => target.is_some(),
@@ -123,8 +123,8 @@ fn targets_to_retry(
         open.into_iter().partition(|name| targets.iter().any(|target| target.name == *name));
     if here.is_empty() {
         let detail = format!(
-            "the settings of this coordinator have no target {}; add a [[notify]] of that name to its docket.toml, \
-             name another target, or `docket notify drop` it",
+            "this coordinator has no target {}; add a [[notify]] of that name to its docket.toml, \
+             select another target, or use `docket notify drop`",
             gone.join(", ")
         );
         return Err(ApiError::new(ProblemCode::WrongState, detail).with_field("target"));
@@ -132,7 +132,7 @@ fn targets_to_retry(
     Ok(here)
 }
 
-/// The deliveries of a notification that are in question.
+/// Returns the unsettled deliveries of a notification.
 fn open_targets(
     known: &NotificationsFold,
     id: NotificationId,
@@ -140,7 +140,7 @@ fn open_targets(
     is_open: impl Fn(&DeliveryRecord) -> bool,
 ) -> Result<Vec<String>, ApiError> {
     let record = known.get(id).ok_or_else(|| {
-        let detail = format!("there is no notification {id}, or it is long done; `docket notify` lists them");
+        let detail = format!("there is no open notification {id}; see `docket notify`");
         ApiError::new(ProblemCode::NotFound, detail).with_field("path")
     })?;
     let meant = record.deliveries.iter().filter(|one| target.is_none_or(|target| one.target == target));
@@ -150,12 +150,12 @@ fn open_targets(
             Some(target) if record.delivery_to(target).is_none() => {
                 return Err(ApiError::new(
                     ProblemCode::NotFound,
-                    format!("notification {id} is not for `{target}`; `docket notify` says for whom it is"),
+                    format!("notification {id} is not for `{target}`; see `docket notify` for its targets"),
                 )
                 .with_field("target"));
             }
-            Some(target) => format!("`{target}` took notification {id}, or need not"),
-            None => format!("all took notification {id}, or need not"),
+            Some(target) => format!("notification {id} was already delivered to `{target}` or dropped"),
+            None => format!("all deliveries of notification {id} were made or dropped"),
         };
         return Err(ApiError::new(ProblemCode::WrongState, detail));
     }
@@ -176,8 +176,8 @@ pub(super) async fn send_test_notification(api: Arc<ApiState>, call: ApiRequest)
             ),
             None => (
                 ProblemCode::WrongState,
-                "nobody is told of anything: add a [[notify]] to the coordinator's docket.toml and start it \
-                 again"
+                "no notification targets: add a [[notify]] section to the coordinator's docket.toml and restart \
+                 it"
                     .to_owned(),
             ),
         };
@@ -196,7 +196,7 @@ fn notification_response(api: &ApiState, id: NotificationId) -> HandlerResult {
     let view = api.notifications.with_fold(|known| known.get(id).map(NotificationView::from_record));
     json_response(&view.ok_or_else(|| {
         let detail =
-            format!("notification {id} was settled among many others meanwhile; see `docket notify`");
+            format!("notification {id} was settled meanwhile; see `docket notify`");
         ApiError::new(ProblemCode::NotFound, detail).with_field("path")
     })?)
 }

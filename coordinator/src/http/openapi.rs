@@ -1,5 +1,5 @@
-//! The OpenAPI 3.1 document, made from the table of routes and the types' JSON Schemas. A copy is
-//! checked in as `coordinator/openapi.json`, so that a change of the API shows in review.
+//! Generates the OpenAPI 3.1 document from the route table and the JSON Schemas of the types. A
+//! copy is checked in as `coordinator/openapi.json`, so that API changes show up in review.
 
 use std::{
     collections::BTreeSet,
@@ -35,7 +35,7 @@ pub(super) async fn serve_openapi(_: Arc<ApiState>, _: ApiRequest) -> Result<Res
     Ok(response)
 }
 
-/// The document.
+/// Returns the OpenAPI document.
 pub fn openapi_document() -> Value {
     let mut generator = SchemaSettings::draft2020_12()
         .with(|settings| settings.definitions_path = "/components/schemas".into())
@@ -59,7 +59,7 @@ pub fn openapi_document() -> Value {
         "components": {
             "schemas": generator.take_definitions(true),
             "responses": { "Problem": {
-                "description": "a problem; its code says which",
+                "description": "a problem; see its code",
                 "content": { "application/problem+json": { "schema": problem } },
             } },
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
@@ -76,7 +76,7 @@ fn build_operation(route: &ApiRoute, generator: &mut SchemaGenerator) -> Value {
     if let Some(query) = route.query {
         parameters.extend(query_parameters(query, generator));
     }
-    let mut good = json!({ "description": "it is done" });
+    let mut good = json!({ "description": "Success" });
     if let Some(content) = body_content(route.response, generator) {
         good["content"] = content;
     }
@@ -90,7 +90,7 @@ fn build_operation(route: &ApiRoute, generator: &mut SchemaGenerator) -> Value {
     responses.extend(problem_statuses(route).into_iter().map(|status| (status.to_string(), problem.clone())));
     let mut operation = json!({ "summary": route.summary, "parameters": parameters, "responses": responses });
     if let Some(content) = body_content(route.request, generator) {
-        // An empty body reads as an object without fields.
+        // An empty body is read as an object without fields.
         let all_optional = matches!(route.request, BodyShape::Json(_)) && {
             let definition = resolve_definition(&content["application/json"]["schema"], generator);
             definition["required"].as_array().is_none_or(Vec::is_empty)
@@ -111,12 +111,13 @@ fn build_operation(route: &ApiRoute, generator: &mut SchemaGenerator) -> Value {
     operation
 }
 
-/// Statuses of the problems that a route may answer: what stands in its way, what it is asked, what it writes.
+/// Returns the statuses of the problems that a route may return, from its checks, its request and
+/// what it writes.
 fn problem_statuses(route: &ApiRoute) -> BTreeSet<u16> {
     let takes_body = !matches!(route.request, BodyShape::None);
     let is_asked = takes_body || route.query.is_some() || path_placeholder(route.path).is_some();
     let may = |code: ProblemCode| match code {
-        // Of the head, the host, the pace and the store.
+        // Caused by the head, the host, the rate limit or the store.
         ProblemCode::InvalidRequest
         | ProblemCode::Forbidden
         | ProblemCode::TooLarge
@@ -139,18 +140,18 @@ fn problem_statuses(route: &ApiRoute) -> BTreeSet<u16> {
         | ProblemCode::BlobMismatch => is_asked,
         ProblemCode::UnsupportedMedia => matches!(route.request, BodyShape::Json(_)),
         ProblemCode::StorageFull => takes_body,
-        // Then the route is another, or none.
+        // A different method is a different route or none.
         ProblemCode::MethodNotAllowed => false,
     };
     ProblemCode::ALL.into_iter().filter(|code| may(*code)).map(|code| code.code_status_title().1).collect()
 }
 
-/// The name of a path's placeholder.
+/// Returns the name of a path's placeholder.
 fn path_placeholder(path: &str) -> Option<&str> {
     path.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(name, _)| name)
 }
 
-/// What stands for a path's placeholder.
+/// Returns the schema of a path's placeholder.
 fn placeholder_schema(path: &str, generator: &mut SchemaGenerator) -> Value {
     fn id_schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
         generator.subschema_for::<T>().to_value()
@@ -158,7 +159,7 @@ fn placeholder_schema(path: &str, generator: &mut SchemaGenerator) -> Value {
     let kind = path.trim_start_matches("/v1/").split('/').next().unwrap_or_default();
     match kind {
         "tasks" => id_schema::<TaskId>(generator),
-        // A task or a run, whose ids have one form.
+        // A task or a run; their IDs have the same form.
         "runs" | "archived" => id_schema::<RunId>(generator),
         "batches" => id_schema::<BatchId>(generator),
         "workers" => id_schema::<IncarnationId>(generator),
@@ -173,7 +174,7 @@ fn placeholder_schema(path: &str, generator: &mut SchemaGenerator) -> Value {
     }
 }
 
-/// What a reference leads to; a schema that is none is itself.
+/// Resolves a reference; a schema without one is returned as is.
 fn resolve_definition(schema: &Value, generator: &SchemaGenerator) -> Value {
     let name = schema["$ref"].as_str().and_then(|reference| reference.rsplit('/').next());
     name.map_or_else(|| schema.clone(), |name| generator.definitions().get(name).cloned().unwrap_or_default())
@@ -199,7 +200,7 @@ fn body_content(shape: BodyShape, generator: &mut SchemaGenerator) -> Option<Val
     }
 }
 
-/// A query's fields, each a parameter. One that is left out is none: there is no word for it.
+/// Converts a query's fields into parameters. Optional fields are omitted rather than null.
 fn query_parameters(
     query: fn(&mut SchemaGenerator) -> schemars::Schema,
     generator: &mut SchemaGenerator,
@@ -250,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    /// `UPDATE_SCHEMAS=1 cargo test -p docket-coordinator openapi` writes it anew.
+    /// Run `UPDATE_SCHEMAS=1 cargo test -p docket-coordinator openapi` to write the document again.
     #[test]
     fn checked_in_document_matches_the_route_table() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("openapi.json");
@@ -272,7 +273,7 @@ mod tests {
                 for parameter in operation["parameters"].as_array().expect("parameters") {
                     let schema = parameter["schema"].to_string();
                     assert!(!schema.contains("null"), "{verb} {path}: {parameter}");
-                    // A row of the inbox is named as whoever put it there likes.
+                    // Inbox rows have names chosen by the application.
                     let free = parameter["in"] != "path" || path.starts_with("/v1/inbox/");
                     assert!(free || parameter["schema"] != json!({ "type": "string" }), "{verb} {path}");
                 }

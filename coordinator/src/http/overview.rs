@@ -1,4 +1,4 @@
-//! Routes of what a person looks at first: how everything stands, and what days cost.
+//! Routes of the overview: the current state, and daily costs.
 
 use std::sync::{
     Arc,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{error_chain::error_chain, reports};
 
-/// How long tasks count as just ended, where the query does not say: a night, and the day before it.
+/// Default period for recently ended tasks: a night and the day before it.
 const RECENTLY_ENDED_US: i64 = 24 * 3_600_000_000;
 
 type HandlerResult = Result<Response<Body>, ApiError>;
@@ -54,9 +54,10 @@ pub(super) async fn show_overview(api: Arc<ApiState>, call: ApiRequest) -> Handl
     })
 }
 
-/// None where they cannot be read: of all the rest a person wants to know all the more then.
+/// Returns `None` if notifications cannot be read, because the rest of the overview matters even
+/// more then.
 async fn count_dead_notifications(api: &ApiState) -> Option<u64> {
-    /// Whether it was logged that they cannot be read: pages ask every few seconds.
+    /// Whether the failure was logged already; pages poll every few seconds.
     static IS_LOGGED: AtomicBool = AtomicBool::new(false);
     match api.notifications.catch_up(&*api.store).await {
         Ok(()) => {
@@ -65,7 +66,7 @@ async fn count_dead_notifications(api: &ApiState) -> Option<u64> {
         }
         Err(error) => {
             if !IS_LOGGED.swap(true, Ordering::Relaxed) {
-                tracing::warn!("the overview tells of no notifications: {}", error_chain(&error));
+                tracing::warn!("the overview omits notifications: {}", error_chain(&error));
             }
             None
         }

@@ -1,4 +1,4 @@
-//! Routes of limits on model providers: set, list, remove; and a run's permit to ask.
+//! Routes of provider rate limits: set, list, remove; and permits for a run's calls.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) async fn set_limit(api: Arc<ApiState>, call: ApiRequest) -> HandlerRe
     let SetLimitRequest { limits } = call.json()?;
     let provider = parse_provider(&call)?;
     if !limits.is_valid() {
-        let detail = "give `requests`, `tokens` or `concurrent`: counts of at least 1, in 1 to 86400000 ms";
+        let detail = "specify `requests`, `tokens` or `concurrent`: counts of at least 1, per 1 to 86400000 ms";
         return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("limits"));
     }
     let set = LimitSet { provider: provider.clone(), limits, by: call.caller.log_name() };
@@ -39,7 +39,7 @@ pub(super) async fn set_limit(api: Arc<ApiState>, call: ApiRequest) -> HandlerRe
             return Ok(None);
         }
         if known.get(&provider).is_none() && known.all().count() >= LIMITS_MAX {
-            let detail = format!("{LIMITS_MAX} providers have limits; remove some");
+            let detail = format!("{LIMITS_MAX} providers already have limits; remove some");
             return Err(ApiError::new(ProblemCode::TooLarge, detail));
         }
         Ok(Some(set.clone().into()))
@@ -52,7 +52,7 @@ pub(super) async fn remove_limit(api: Arc<ApiState>, call: ApiRequest) -> Handle
     let RemoveLimitRequest {} = call.json()?;
     let provider = parse_provider(&call)?;
     let absent = || {
-        let detail = format!("there is no limit for `{provider}`; `docket limit list` shows them");
+        let detail = format!("there is no limit for `{provider}`; see `docket limit list`");
         ApiError::new(ProblemCode::NotFound, detail).with_field("path")
     };
     api.provider_limits.fold.catch_up(&*api.store).await?;
@@ -88,7 +88,7 @@ fn parse_provider(call: &ApiRequest) -> Result<String, ApiError> {
     if is_provider_name(&call.path_param) {
         return Ok(call.path_param.clone());
     }
-    let detail = format!("`{}` is no provider's name, as openai or anthropic", call.path_param);
+    let detail = format!("`{}` is not a valid provider name, such as openai or anthropic", call.path_param);
     Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("path"))
 }
 

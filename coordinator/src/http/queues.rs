@@ -1,4 +1,5 @@
-//! Routes of queues and workers: how they stand, pause and limit, drain; and why a task does not run.
+//! Routes of queues and workers: list, pause and limit queues, drain workers; explain why a task
+//! does not run.
 
 use std::sync::Arc;
 
@@ -27,12 +28,12 @@ use crate::{
     system::AppendRetries,
 };
 
-/// A worker counts as there for this many lease times after it was last heard of.
+/// A worker counts as present for this many lease durations after it was last seen.
 pub(super) const WORKER_VISIBLE_LEASES: u64 = 3;
 
 type HandlerResult = Result<Response<Body>, ApiError>;
 
-/// Since when a worker that was heard of counts as there.
+/// Returns the time since when a worker must have been seen to count as present.
 pub(super) fn workers_seen_since(api: &ApiState) -> Timestamp {
     let shown_us = api.settings.lease_ms.saturating_mul(WORKER_VISIBLE_LEASES).saturating_mul(1000);
     Timestamp(api.clock.now().0.saturating_sub_unsigned(shown_us))
@@ -66,11 +67,11 @@ pub(super) async fn show_queue_load(api: Arc<ApiState>, call: ApiRequest) -> Han
     })
 }
 
-/// How long a worker's labels are remembered after it was last heard of: queues that nobody has work for at night, or
-/// over a weekend, have no workers then, and are to get them again.
+/// How long a worker's labels are remembered after it was last seen. Autoscaled queues may have no
+/// workers overnight or over a weekend, and must be able to get them again.
 const LABELS_REMEMBERED_US: i64 = 7 * 86_400 * 1_000_000;
 
-/// What the workers take that were heard of within a week, where it matters to anything that waits.
+/// Returns the capabilities of workers seen within a week, if a waiting task needs them.
 pub(super) async fn known_workers(
     api: &ApiState,
     waiting: &WaitingTasks,
@@ -86,13 +87,13 @@ pub(super) async fn set_queue(api: Arc<ApiState>, call: ApiRequest) -> HandlerRe
     let name: QueueName = call.id()?;
     let request: SetQueueRequest = call.json()?;
     if request == SetQueueRequest::default() {
-        let detail = "name what is to be set: `paused` or `running_max`";
+        let detail = "specify `paused` or `running_max`";
         return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("paused"));
     }
     let stream = StreamId::Queue(name.clone());
-    let mut retries = AppendRetries::new("many set this queue at once; try again");
+    let mut retries = AppendRetries::new("too many concurrent changes of this queue; try again");
     loop {
-        // The head first: what is appended at it was decided on no later state.
+        // The head is read first, so that the append is based on no later state.
         let head = api.store.stream_head(stream.clone()).await?.map_or(Seq(0), |head| head.seq);
         let before = find_queue_view(&api, &name).await?;
         let settings = QueueSettings {
@@ -138,11 +139,11 @@ pub(super) async fn drain_worker(api: Arc<ApiState>, call: ApiRequest) -> Handle
     audit::record_admin_act(&api, &call, AdminAct::DrainWorker { incarnation }).await?;
     if !api.store.drain_worker(incarnation).await? {
         let detail = format!(
-            "no worker of the incarnation {incarnation} was ever heard of; `docket workers` lists them"
+            "unknown worker incarnation {incarnation}; see `docket workers`"
         );
         return Err(ApiError::new(ProblemCode::NotFound, detail).with_field("path"));
     }
-    // Whoever waits is told now.
+    // Wakes waiting requests now.
     api.wakeups.notify_task_available();
     api.wakeups.notify_lease_lost();
     json_response(&request)
@@ -161,7 +162,7 @@ pub(super) async fn explain_task(api: Arc<ApiState>, call: ApiRequest) -> Handle
     for on in &record.waits_for {
         let found = match api.store.get_task(*on).await? {
             Some((other, _)) => Some((other.state, RestartCommand::for_task(&other))),
-            // It failed, and went to the archive.
+            // The dependency failed and was archived.
             None => {
                 let stub = api.store.find_stub(on.0).await?.and_then(|stub| stub.task);
                 stub.map(|task| (task.state, RestartCommand::Restore))

@@ -1,8 +1,8 @@
-//! How fast somebody may ask: a token bucket for each token, each address, and each address that sends wrong
+//! Rate limits: a token bucket for each token, each address, and each address that sends invalid
 //! tokens.
 //!
-//! Invariants: what is remembered is bounded; a bucket is a matter of some tens of nanoseconds, so that the
-//! busiest appender does not notice it. Kept by each coordinator for itself.
+//! Invariants: memory is bounded; taking from a bucket costs some tens of nanoseconds, so that it
+//! does not slow down the busiest appender. Each coordinator has its own buckets.
 
 use std::{
     collections::HashMap,
@@ -16,29 +16,30 @@ use tokio::time::Instant;
 
 use super::{api_error::ApiError, auth::Caller};
 
-/// Most buckets of one kind. Whoever comes when they are all in use shares one.
+/// Maximum number of buckets of one kind. Further callers share one bucket.
 const BUCKETS_MAX: usize = 16 * 1024;
 
-/// How many times a token's rate an address may have: several tokens may come from one.
+/// Rate of an address relative to that of a token, because several tokens may share an address.
 const PEER_FACTOR: u32 = 4;
 
-/// How fast is too fast.
+/// The configured limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimits {
-    /// Requests of a token per second, as many again at once; an address may make four times as many.
+    /// Requests per second for a token, with a burst of the same size; an address may make four times
+    /// as many.
     pub requests_per_second: u32,
-    /// Wrong tokens of an address per minute, as many at once.
+    /// Invalid tokens per minute for an address, with a burst of the same size.
     pub auth_failures_per_minute: u32,
 }
 
 impl Default for RateLimits {
-    /// Far above what any client of docket's does, and far below what a flood would like.
+    /// Far above what any docket client needs, and far below a flood.
     fn default() -> Self {
         Self { requests_per_second: 10_000, auth_failures_per_minute: 60 }
     }
 }
 
-/// Whose bucket.
+/// Identifies a bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum RateLimitKey {
     Token(String),
@@ -48,7 +49,8 @@ pub(super) enum RateLimitKey {
 }
 
 impl RateLimitKey {
-    /// An address. Of IPv6 the network: whoever has one has 2^64 of them.
+    /// Returns the key of an address. For IPv6 this is the network, because its owner has 2^64
+    /// addresses.
     pub(super) fn for_peer(peer: IpAddr) -> Self {
         Self::Peer(peer_network(peer))
     }
@@ -62,7 +64,7 @@ impl RateLimitKey {
     }
 }
 
-/// What counts as one peer.
+/// Returns the network that counts as one peer.
 pub(crate) fn peer_network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(v4) => v4.into(),
@@ -70,7 +72,7 @@ pub(crate) fn peer_network(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// See the module.
+/// Token buckets for requests and failed authentications.
 pub(crate) struct RateLimiter {
     tokens: TokenBuckets,
     peers: TokenBuckets,
@@ -92,14 +94,14 @@ impl RateLimiter {
     pub(super) fn check_request(&self, paced: RateLimitKey) -> Result<(), ApiError> {
         let buckets = if matches!(paced, RateLimitKey::Peer(_)) { &self.peers } else { &self.tokens };
         buckets.take_token(paced, Instant::now()).map_err(|wait| {
-            ApiError::new(ProblemCode::TooMany, "more requests than are allowed come at once; send fewer")
+            ApiError::new(ProblemCode::TooMany, "request rate limit exceeded; send fewer requests")
                 .with_retry_after(wait)
         })
     }
 
     pub(super) fn check_auth_failure(&self, peer: IpAddr) -> Result<(), ApiError> {
         self.auth_failures.take_token(RateLimitKey::for_peer(peer), Instant::now()).map_err(|wait| {
-            ApiError::new(ProblemCode::TooMany, "too many wrong tokens come from this address; wait")
+            ApiError::new(ProblemCode::TooMany, "too many invalid tokens from this address; wait")
                 .with_retry_after(wait)
         })
     }
@@ -122,12 +124,12 @@ impl TokenBuckets {
         Self { refill_per_second: per_second, capacity: most, buckets: Mutex::default() }
     }
 
-    /// Takes one; otherwise says how long until there is one.
+    /// Takes a token, or returns the time until one is available.
     fn take_token(&self, paced: RateLimitKey, now: Instant) -> Result<(), Duration> {
         let mut all = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let mut key = paced;
         if all.len() >= BUCKETS_MAX && !all.contains_key(&key) {
-            // Who could take all has nothing to be remembered for.
+            // Full buckets need not be remembered.
             all.retain(|_, bucket| self.tokens_at(*bucket, now) < self.capacity);
             if all.len() >= BUCKETS_MAX {
                 key = RateLimitKey::Shared;

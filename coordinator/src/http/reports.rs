@@ -1,4 +1,4 @@
-//! Routes of reports: what runs cost, and how well tasks went.
+//! Routes of reports: costs of runs and task metrics.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A request as a route sees it: caller known and allowed, body read within its limit. Decodes the
-//! body, the query and the path, and says which field is wrong.
+//! A request as handlers see it: an authorized caller and a body within its limit. Decodes body,
+//! query and path, and names the invalid field.
 
 use std::{str::FromStr, time::Duration};
 
@@ -15,16 +15,16 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{api_error::ApiError, auth::Caller, strict_json::StrictObjects};
 
-/// Deepest JSON of a body: what its reader would take, less what stands around a payload.
+/// Maximum nesting of a JSON body: the reader's limit, minus the structure around a payload.
 const JSON_DEPTH_MAX: usize = 100;
 
-/// See the module.
+/// An authorized request.
 #[derive(Debug)]
 pub(crate) struct ApiRequest {
     pub(crate) caller: Caller,
-    /// From where, as far as that is known.
+    /// The client's address, if known.
     pub(crate) peer: Option<std::net::IpAddr>,
-    /// The one placeholder of the path; empty where the route has none.
+    /// The placeholder of the path, or empty if the route has none.
     pub(crate) path_param: String,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
@@ -32,7 +32,8 @@ pub(crate) struct ApiRequest {
 }
 
 impl ApiRequest {
-    /// The body as JSON. An empty body reads as `{}`, so that acts without parameters need none.
+    /// Decodes the JSON body. An empty body reads as `{}`, so that operations without parameters need
+    /// no body.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         self.check_content_type()?;
         if self.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
@@ -41,16 +42,16 @@ impl ApiRequest {
         }
         let body: &[u8] = if self.body.is_empty() { b"{}" } else { &self.body };
         if body.trim_ascii_start().first() == Some(&b'[') {
-            // No route takes a list, and a reader of another type than a struct would name no field.
-            let detail = "the body is wrong: it must be a JSON object";
+            // No route takes a list, and serde would not name a field for it.
+            let detail = "invalid body: it must be a JSON object";
             return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("body"));
         }
         if is_too_deep(body) {
-            let detail = format!("JSON may be nested {JSON_DEPTH_MAX} deep at most");
+            let detail = format!("JSON may be nested at most {JSON_DEPTH_MAX} levels deep");
             return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("body"));
         }
-        // Decoded twice where it is wrong: tracking the path costs more than decoding, and
-        // nearly all bodies are right.
+        // Invalid bodies are decoded twice, because tracking the path costs more than decoding and nearly
+        // all bodies are valid.
         let mut reader = serde_json::Deserializer::from_slice(body);
         let decoded =
             T::deserialize(StrictObjects(&mut reader)).and_then(|decoded| reader.end().map(|()| decoded));
@@ -60,7 +61,7 @@ impl ApiRequest {
                 Ok(_) => None,
                 Err(error) => Some(error.path().to_string()).filter(|path| path != "."),
             };
-            let refusal = ApiError::new(ProblemCode::InvalidRequest, format!("the body is wrong: {error}"));
+            let refusal = ApiError::new(ProblemCode::InvalidRequest, format!("invalid body: {error}"));
             match path.or_else(|| field_in_message(&error.to_string())) {
                 Some(path) => refusal.with_field(path),
                 None => refusal,
@@ -68,13 +69,13 @@ impl ApiRequest {
         })
     }
 
-    /// The query.
+    /// Decodes the query.
     pub(crate) fn query<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         Query::<T>::try_from_uri(&self.uri).map(|Query(query)| query).map_err(|rejection| {
             let text = rejection.body_text();
             let said = text.split_once(": ").map_or(text.as_str(), |(_, said)| said);
-            let refusal = ApiError::new(ProblemCode::InvalidRequest, format!("the query is wrong: {said}"));
-            // `after: invalid digit found in string`, or a field that does not belong there.
+            let refusal = ApiError::new(ProblemCode::InvalidRequest, format!("invalid query: {said}"));
+            // For example `after: invalid digit found in string`, or an unknown field.
             let field = said.split_once(": ").map(|(field, _)| field.to_owned());
             match field.or_else(|| field_in_message(said)) {
                 Some(field) => refusal.with_field(field),
@@ -83,12 +84,12 @@ impl ApiRequest {
         })
     }
 
-    /// The path's placeholder as an id.
+    /// Parses the path's placeholder as an ID.
     pub(crate) fn id<T: FromStr<Err = ParseIdError>>(&self) -> Result<T, ApiError> {
         self.path_param.parse().map_err(|error: ParseIdError| {
             ApiError::new(
                 ProblemCode::InvalidRequest,
-                format!("{error}; `/v1/resolve/PREFIX` finds whole ids"),
+                format!("{error}; `/v1/resolve/PREFIX` returns full ids"),
             )
             .with_field("path")
         })
@@ -106,14 +107,14 @@ impl ApiRequest {
     }
 }
 
-/// A page of another site can send a form or plain text behind a person's back, but no JSON.
+/// A page of another site can send a form or plain text behind a person's back, but not JSON.
 fn not_json_error() -> ApiError {
     ApiError::new(ProblemCode::UnsupportedMedia, "send the body as `content-type: application/json`")
         .with_field("content-type")
 }
 
-/// Whether arrays and objects stand within each other deeper than [`JSON_DEPTH_MAX`]. Counted here because
-/// a payload is kept as text, whatever its depth, and read by others later.
+/// Whether arrays and objects are nested deeper than [`JSON_DEPTH_MAX`]. Checked here because
+/// payloads are stored as text at any depth and read by other readers later.
 fn is_too_deep(json: &[u8]) -> bool {
     let (mut depth, mut at) = (0_usize, 0);
     while let Some(byte) = json.get(at) {
@@ -133,7 +134,7 @@ fn is_too_deep(json: &[u8]) -> bool {
     false
 }
 
-/// Where the string that begins at `at` ends.
+/// Returns the end of the string that begins at `at`.
 fn end_of_string(json: &[u8], mut at: usize) -> usize {
     while let Some(found) = memchr::memchr2(b'"', b'\\', json.get(at..).unwrap_or_default()) {
         at += found;
@@ -145,7 +146,7 @@ fn end_of_string(json: &[u8], mut at: usize) -> usize {
     json.len()
 }
 
-/// The field that a serde message names: "unknown field `colour`, expected …".
+/// Returns the field in a serde message, such as "unknown field `colour`, expected …".
 fn field_in_message(message: &str) -> Option<String> {
     let rest = ["unknown field `", "missing field `", "duplicate field `"]
         .into_iter()
@@ -154,7 +155,7 @@ fn field_in_message(message: &str) -> Option<String> {
     rest.split_once('`').map(|(field, _)| field.to_owned())
 }
 
-/// Reads a body of at most `limit` bytes. One that comes in one piece is not copied.
+/// Reads a body of at most `limit` bytes. A body that arrives in one piece is not copied.
 pub(crate) async fn read_body(
     headers: &HeaderMap,
     body: Body,
@@ -190,7 +191,7 @@ pub(crate) async fn read_body(
         Ok(whole.freeze())
     };
     tokio::time::timeout(within, read).await.unwrap_or_else(|_| {
-        let detail = format!("the body did not come within {within:?}");
+        let detail = format!("the body did not arrive within {within:?}");
         Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("body"))
     })
 }
@@ -200,11 +201,11 @@ fn truncated_body_error(_: axum::Error) -> ApiError {
         .with_field("body")
 }
 
-/// An answer in JSON.
+/// Builds a JSON response.
 pub(crate) fn json_response<T: Serialize>(value: &T) -> Result<Response<Body>, ApiError> {
     let body = serde_json::to_vec(value).map_err(|error| {
-        tracing::error!("an answer cannot be written: {error}");
-        ApiError::new(ProblemCode::Internal, "the answer cannot be written; run `docket verify`")
+        tracing::error!("cannot write a response: {error}");
+        ApiError::new(ProblemCode::Internal, "cannot write the response; run `docket verify`")
     })?;
     let mut response = Response::new(Body::from(body));
     let headers = response.headers_mut();
@@ -213,7 +214,7 @@ pub(crate) fn json_response<T: Serialize>(value: &T) -> Result<Response<Body>, A
     Ok(response)
 }
 
-/// An answer without a body.
+/// Builds a response without a body.
 pub(crate) fn empty_response(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;

@@ -1,4 +1,4 @@
-//! Whole ids from a few of their digits.
+//! Resolves abbreviated IDs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{
     request::{ApiRequest, json_response},
 };
 
-/// Digits of a whole id, hyphens left out.
+/// Digits of a full ID without hyphens.
 const ID_DIGITS: usize = 32;
 
 pub(super) async fn resolve_id(api: Arc<ApiState>, call: ApiRequest) -> Result<Response<Body>, ApiError> {
@@ -25,7 +25,7 @@ pub(super) async fn resolve_id(api: Arc<ApiState>, call: ApiRequest) -> Result<R
     let legal =
         !digits.is_empty() && digits.len() <= ID_DIGITS && digits.bytes().all(|b| b.is_ascii_hexdigit());
     if !legal {
-        let detail = "give 1 to 32 hexadecimal digits of an id, its first or its last ones";
+        let detail = "specify 1 to 32 hexadecimal digits from the start or end of an id";
         return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("path"));
     }
     json_response(&api.store.resolve_id(digits).await?)

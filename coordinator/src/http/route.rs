@@ -1,4 +1,4 @@
-//! [`Route`]: a line of the table of routes.
+//! [`ApiRoute`]: an entry of the route table.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -10,14 +10,14 @@ use super::{
     api_error::ApiError, api_state::ApiState, auth::RouteAccess, meters::RouteName, request::ApiRequest,
 };
 
-/// Bodies of routes that carry no events, blobs or tasks.
+/// Body limit of routes without events, blobs or tasks.
 const SMALL_BODY_BYTES_MAX: usize = 1024 * 1024;
 
 type HandlerResult = Result<Response<Body>, ApiError>;
 type RouteHandler = fn(Arc<ApiState>, ApiRequest) -> Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
 type SchemaFn = fn(&mut SchemaGenerator) -> Schema;
 
-/// Methods of the API.
+/// HTTP methods of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum HttpMethod {
     Get,
@@ -27,7 +27,7 @@ pub(crate) enum HttpMethod {
 }
 
 impl HttpMethod {
-    /// As it stands in a request.
+    /// Returns the method's name in a request.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -47,24 +47,24 @@ impl HttpMethod {
     }
 }
 
-/// What a body is.
+/// The type of a body.
 #[derive(Clone, Copy)]
 pub(crate) enum BodyShape {
-    /// There is none.
+    /// No body.
     None,
-    /// JSON of this schema.
+    /// JSON with this schema.
     Json(SchemaFn),
-    /// Bytes as they are.
+    /// Raw bytes.
     Bytes,
-    /// A file of one of these media types.
+    /// A file with one of these media types.
     Files(&'static [&'static str]),
     /// Server-sent events.
     Events,
-    /// Lines for people or programs.
+    /// Plain text.
     Text,
 }
 
-/// A line of the table.
+/// An entry of the route table.
 pub(crate) struct ApiRoute {
     pub(crate) method: HttpMethod,
     pub(crate) path: &'static str,
@@ -78,7 +78,7 @@ pub(crate) struct ApiRoute {
 }
 
 impl ApiRoute {
-    /// As its meters name it.
+    /// Returns the route's name in metrics.
     pub(super) const fn name(&self) -> RouteName {
         RouteName { method: self.method.as_str(), path: self.path }
     }
@@ -113,7 +113,7 @@ impl ApiRoute {
         self
     }
 
-    /// Takes a small body that is described elsewhere.
+    /// Allows a small body that is documented elsewhere.
     pub(super) const fn with_small_body(mut self) -> Self {
         self.body_bytes_max = SMALL_BODY_BYTES_MAX;
         self

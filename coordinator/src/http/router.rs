@@ -1,7 +1,8 @@
-//! The table of routes, and what is the same for all of them.
+//! The route table and everything common to all routes.
 //!
-//! [`ROUTES`] is the only list: the router, the OpenAPI document and the test of tokens are all
-//! made from it. Order of checks: head, host, token, pace, role, epoch, size, then the route's own.
+//! [`ROUTES`] is the only list: the router, the OpenAPI document and the authorization test are
+//! generated from it. Checks run in this order: head, host, token, rate limit, role, epoch, size,
+//! then the route's own.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
@@ -41,7 +42,7 @@ macro_rules! by {
     };
 }
 
-/// What concerns the installation as a whole.
+/// For operations that affect the whole installation.
 const ADMINS: RouteAccess = RouteAccess::Roles(&[]);
 const READERS: RouteAccess = RouteAccess::Roles(&[TokenRole::Read, TokenRole::Submit]);
 const SUBMITTERS: RouteAccess = RouteAccess::Roles(&[TokenRole::Submit]);
@@ -50,209 +51,209 @@ const READERS_AND_RUNS: RouteAccess = RouteAccess::RolesAndRuns(&[TokenRole::Rea
 const RUN_ONLY: RouteAccess = RouteAccess::Appends(&[]);
 const BATCH_APPENDERS: RouteAccess = RouteAccess::Appends(&[TokenRole::Worker]);
 const BLOB_WRITERS: RouteAccess = RouteAccess::RolesAndRuns(&[TokenRole::Submit, TokenRole::Worker]);
-/// Blobs hold snapshots, and those are exact: no redaction was done on them.
+/// Blobs contain exact, unredacted snapshots.
 const BLOB_READERS: RouteAccess = RouteAccess::RolesAndRuns(&[]);
 
-/// Every route there is.
+/// All routes.
 #[rustfmt::skip]
 pub(crate) static ROUTES: &[ApiRoute] = &[
     ApiRoute::new((HttpMethod::Get, "/v1/tasks"), READERS, "Lists tasks, newest first", by!(tasks::list_tasks))
         .with_query::<api::TaskQuery>().with_json_response::<api::TaskPage>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks"), SUBMITTERS, "Puts tasks into the backlog, all or none", by!(tasks::submit_tasks))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks"), SUBMITTERS, "Submits tasks, all or none", by!(tasks::submit_tasks))
         .with_json_request::<api::SubmitRequest>().with_large_body().with_json_response::<api::SubmitResponse>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks/bulk"), SUBMITTERS, "Does one thing to many tasks, a page at a time", by!(bulk::run_bulk_act))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/bulk"), SUBMITTERS, "Applies one operation to many tasks, a page at a time", by!(bulk::run_bulk_act))
         .with_json_request::<api::BulkRequest>().with_json_response::<api::BulkResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/batches"), READERS, "The batches of the newest tasks", by!(batches::list_batches))
+    ApiRoute::new((HttpMethod::Get, "/v1/batches"), READERS, "Lists the batches of the newest tasks", by!(batches::list_batches))
         .with_json_response::<api::BatchList>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/batches/{id}/budget"), SUBMITTERS, "Sets what the runs of a batch may use together", by!(budgets::set_budget))
+    ApiRoute::new((HttpMethod::Post, "/v1/batches/{id}/budget"), SUBMITTERS, "Sets the budget of a batch", by!(budgets::set_budget))
         .with_json_request::<api::SetBudgetRequest>().with_json_response::<api::BudgetView>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/batches/{id}"), READERS, "How a batch stands", by!(batches::show_batch))
+    ApiRoute::new((HttpMethod::Get, "/v1/batches/{id}"), READERS, "Returns a batch and its progress", by!(batches::show_batch))
         .with_json_response::<api::BatchView>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/tasks/{id}"), READERS, "A task and its runs", by!(tasks::show_task))
+    ApiRoute::new((HttpMethod::Get, "/v1/tasks/{id}"), READERS, "Returns a task and its runs", by!(tasks::show_task))
         .with_json_response::<api::TaskView>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/cancel"), SUBMITTERS, "Cancels a task, also while it runs", by!(tasks::cancel_task))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/cancel"), SUBMITTERS, "Cancels a task, even while it is running", by!(tasks::cancel_task))
         .with_json_request::<api::CancelTaskRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/retry"), SUBMITTERS, "Runs a task again from the start", by!(tasks::retry_task))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/retry"), SUBMITTERS, "Retries a task from the start", by!(tasks::retry_task))
         .with_json_request::<api::RetryRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/answer"), SUBMITTERS, "Answers what a blocked run asked; it goes on where it stood", by!(answer::answer_task))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/answer"), SUBMITTERS, "Answers the question of a blocked run, which then continues", by!(answer::answer_task))
         .with_json_request::<api::AnswerRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/pause"), SUBMITTERS, "Lets a task rest; a run under way at its next turn", by!(tasks::pause_task))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/pause"), SUBMITTERS, "Pauses a task; a running run pauses at its next turn", by!(tasks::pause_task))
         .with_json_request::<api::PauseRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/unpause"), SUBMITTERS, "Lets a paused task go on where it rested", by!(tasks::unpause_task))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/unpause"), SUBMITTERS, "Unpauses a task", by!(tasks::unpause_task))
         .with_json_request::<api::PauseRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/tasks/{id}/why"), READERS, "What keeps a task from running", by!(queues::explain_task))
+    ApiRoute::new((HttpMethod::Get, "/v1/tasks/{id}/why"), READERS, "Explains why a task is not running", by!(queues::explain_task))
         .with_json_response::<api::WhyView>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/queues"), READERS, "How the queues stand, and what is set for them", by!(queues::list_queues))
+    ApiRoute::new((HttpMethod::Get, "/v1/queues"), READERS, "Lists queues with their state and settings", by!(queues::list_queues))
         .with_json_response::<api::QueueList>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/queues/{name}"), ADMINS, "Pauses, opens or limits a queue", by!(queues::set_queue))
+    ApiRoute::new((HttpMethod::Post, "/v1/queues/{name}"), ADMINS, "Pauses, unpauses or limits a queue", by!(queues::set_queue))
         .with_json_request::<api::SetQueueRequest>().with_json_response::<api::QueueView>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/inbox"), READERS, "What applications enqueued and no coordinator has made tasks of", by!(inbox::list_inbox))
+    ApiRoute::new((HttpMethod::Get, "/v1/inbox"), READERS, "Lists inbox entries that have not become tasks", by!(inbox::list_inbox))
         .with_json_response::<api::InboxList>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/inbox/{row}/drop"), ADMINS, "Drops what stands in the inbox", by!(inbox::drop_inbox_row))
+    ApiRoute::new((HttpMethod::Post, "/v1/inbox/{row}/drop"), ADMINS, "Drops an inbox entry", by!(inbox::drop_inbox_row))
         .with_json_request::<api::InboxActRequest>().with_json_response::<api::InboxActRequest>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/inbox/{row}/retry"), ADMINS, "Looks once more at what was refused from the inbox", by!(inbox::retry_inbox_row))
+    ApiRoute::new((HttpMethod::Post, "/v1/inbox/{row}/retry"), ADMINS, "Retries a refused inbox entry", by!(inbox::retry_inbox_row))
         .with_json_request::<api::InboxActRequest>().with_json_response::<api::InboxActRequest>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/limits"), READERS, "How fast model providers may be asked", by!(provider_limits::list_limits))
+    ApiRoute::new((HttpMethod::Get, "/v1/limits"), READERS, "Lists the rate limits of model providers", by!(provider_limits::list_limits))
         .with_json_response::<api::LimitList>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/limits/{provider}"), ADMINS, "Sets how fast a model provider may be asked, by all workers together", by!(provider_limits::set_limit))
+    ApiRoute::new((HttpMethod::Post, "/v1/limits/{provider}"), ADMINS, "Sets a provider's rate limit, shared by all workers", by!(provider_limits::set_limit))
         .with_json_request::<api::SetLimitRequest>().with_json_response::<api::LimitList>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/limits/{provider}/remove"), ADMINS, "Lets a model provider be asked as fast as one likes", by!(provider_limits::remove_limit))
+    ApiRoute::new((HttpMethod::Post, "/v1/limits/{provider}/remove"), ADMINS, "Removes a provider's rate limit", by!(provider_limits::remove_limit))
         .with_json_request::<api::RemoveLimitRequest>().with_json_response::<api::LimitList>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/permit"), RUN_ONLY, "When a run may ask a model", by!(provider_limits::request_permit))
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/permit"), RUN_ONLY, "Requests a permit for a run's model call", by!(provider_limits::request_permit))
         .with_json_request::<api::PermitRequest>().with_json_response::<api::PermitResponse>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/memory"), RUN_ONLY, "A run saves, recalls or forgets, for its repository or its queue", by!(memory::handle_run_memory))
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/memory"), RUN_ONLY, "Saves, recalls or deletes notes of a run's repository or queue", by!(memory::handle_run_memory))
         .with_json_request::<api::RunMemoryRequest>().with_json_response::<api::RunMemoryResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/memory"), READERS, "What is remembered beyond runs", by!(memory::list_memories))
+    ApiRoute::new((HttpMethod::Get, "/v1/memory"), READERS, "Lists saved notes", by!(memory::list_memories))
         .with_query::<api::MemoryQuery>().with_json_response::<api::MemoryList>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/memory/delete"), ADMINS, "Forgets a key", by!(memory::delete_memory))
+    ApiRoute::new((HttpMethod::Post, "/v1/memory/delete"), ADMINS, "Deletes a note", by!(memory::delete_memory))
         .with_json_request::<api::DeleteMemoryRequest>().with_json_response::<api::MemoryList>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/delegate"), RUN_ONLY, "Gives work of a run away to a child task", by!(delegate::delegate_task))
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/delegate"), RUN_ONLY, "Delegates work of a run to a child task", by!(delegate::delegate_task))
         .with_json_request::<api::DelegateRequest>().with_large_body().with_json_response::<api::DelegateResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/children"), READERS_AND_RUNS, "The tasks that a run gave away", by!(delegate::list_children))
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/children"), READERS_AND_RUNS, "Lists the tasks that a run delegated", by!(delegate::list_children))
         .with_json_response::<api::ChildList>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/notifications"), READERS, "Who is told of what needs them, and what became of telling", by!(notifications::list_notifications))
+    ApiRoute::new((HttpMethod::Get, "/v1/notifications"), READERS, "Lists notification targets and deliveries", by!(notifications::list_notifications))
         .with_query::<api::NotificationQuery>().with_json_response::<api::NotificationList>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/notifications/test"), ADMINS, "Tells targets something, for a try", by!(notifications::send_test_notification))
+    ApiRoute::new((HttpMethod::Post, "/v1/notifications/test"), ADMINS, "Sends a test notification", by!(notifications::send_test_notification))
         .with_json_request::<api::TestNotificationRequest>().with_json_response::<api::NotificationView>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/notifications/{id}/retry"), ADMINS, "Tells once more who did not take it", by!(notifications::retry_notification))
+    ApiRoute::new((HttpMethod::Post, "/v1/notifications/{id}/retry"), ADMINS, "Retries the failed deliveries of a notification", by!(notifications::retry_notification))
         .with_json_request::<api::RetryNotificationRequest>().with_json_response::<api::NotificationView>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/notifications/{id}/drop"), ADMINS, "Gives up what somebody did not take", by!(notifications::drop_notification))
+    ApiRoute::new((HttpMethod::Post, "/v1/notifications/{id}/drop"), ADMINS, "Gives up the failed deliveries of a notification", by!(notifications::drop_notification))
         .with_json_request::<api::DropNotificationRequest>().with_json_response::<api::NotificationView>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/schedules"), READERS, "Tasks that come again and again", by!(schedules::list_schedules))
+    ApiRoute::new((HttpMethod::Get, "/v1/schedules"), READERS, "Lists schedules", by!(schedules::list_schedules))
         .with_json_response::<api::ScheduleList>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/schedules/{name}"), READERS, "A schedule", by!(schedules::show_schedule))
+    ApiRoute::new((HttpMethod::Get, "/v1/schedules/{name}"), READERS, "Returns a schedule", by!(schedules::show_schedule))
         .with_json_response::<api::ScheduleView>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}"), SUBMITTERS, "Makes a schedule, or replaces it", by!(schedules::set_schedule))
+    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}"), SUBMITTERS, "Creates or replaces a schedule", by!(schedules::set_schedule))
         .with_json_request::<api::SetScheduleRequest>().with_json_response::<api::ScheduleView>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}/pause"), SUBMITTERS, "Lets a schedule rest", by!(schedules::pause_schedule))
+    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}/pause"), SUBMITTERS, "Pauses a schedule", by!(schedules::pause_schedule))
         .with_json_request::<api::ScheduleActRequest>().with_json_response::<api::ScheduleView>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}/unpause"), SUBMITTERS, "Lets a schedule go on", by!(schedules::unpause_schedule))
+    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}/unpause"), SUBMITTERS, "Unpauses a schedule", by!(schedules::unpause_schedule))
         .with_json_request::<api::ScheduleActRequest>().with_json_response::<api::ScheduleView>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}/remove"), SUBMITTERS, "Ends a schedule; its tasks stay", by!(schedules::remove_schedule))
+    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}/remove"), SUBMITTERS, "Removes a schedule; its tasks stay", by!(schedules::remove_schedule))
         .with_json_request::<api::ScheduleActRequest>().with_json_response::<api::ScheduleActRequest>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}/run"), SUBMITTERS, "Gives a schedule's task now", by!(schedules::run_schedule_now))
+    ApiRoute::new((HttpMethod::Post, "/v1/schedules/{name}/run"), SUBMITTERS, "Submits a schedule's task now", by!(schedules::run_schedule_now))
         .with_json_request::<api::RunScheduleRequest>().with_json_response::<api::ScheduleView>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/workers/{id}/drain"), ADMINS, "Lets a worker end what it has, take no more, and end", by!(queues::drain_worker))
+    ApiRoute::new((HttpMethod::Post, "/v1/workers/{id}/drain"), ADMINS, "Drains a worker: it finishes its turns, takes no new tasks, and exits", by!(queues::drain_worker))
         .with_json_request::<api::DrainWorkerRequest>().with_json_response::<api::DrainWorkerRequest>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/delivery"), SUBMITTERS, "Records a step of delivering a run's result", by!(delivery::record_delivery_step))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/delivery"), SUBMITTERS, "Records a step in the delivery of a run's result", by!(delivery::record_delivery_step))
         .with_json_request::<api::DeliveryRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/release"), WORKERS, "Gives a lease back", by!(lease::release_lease))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/release"), WORKERS, "Releases a lease", by!(lease::release_lease))
         .with_json_request::<api::ReleaseRequest>().with_json_response::<api::ReleaseResponse>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/lease"), WORKERS, "Asks for work; waits for some", by!(lease::lease_tasks))
+    ApiRoute::new((HttpMethod::Post, "/v1/lease"), WORKERS, "Leases tasks; waits until some are available", by!(lease::lease_tasks))
         .with_json_request::<api::LeaseRequest>().with_json_response::<api::LeaseResponse>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/heartbeat"), WORKERS, "Renews leases; waits for news of them", by!(lease::renew_leases))
+    ApiRoute::new((HttpMethod::Post, "/v1/heartbeat"), WORKERS, "Renews leases; waits for changes to them", by!(lease::renew_leases))
         .with_json_request::<api::HeartbeatRequest>().with_json_response::<api::HeartbeatResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}"), READERS_AND_RUNS, "A run", by!(runs::show_run))
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}"), READERS_AND_RUNS, "Returns a run", by!(runs::show_run))
         .with_json_response::<api::RunView>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/events"), READERS_AND_RUNS, "Events of a run", by!(runs::list_run_events))
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/events"), READERS_AND_RUNS, "Returns the events of a run", by!(runs::list_run_events))
         .with_query::<api::EventsQuery>().with_json_response::<api::EventPage>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/follow"), READERS, "Events of a run as they are appended", by!(sse::follow_run))
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/follow"), READERS, "Streams the events of a run as they are appended", by!(sse::follow_run))
         .with_query::<api::FollowQuery>().with_response(BodyShape::Events),
-    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/tell"), SUBMITTERS, "Tells a run something", by!(runs::tell_run))
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/tell"), SUBMITTERS, "Sends a message to a run", by!(runs::tell_run))
         .with_json_request::<api::TellRequest>().with_json_response::<api::TellResponse>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/policy"), ADMINS, "Changes what a run's model may do, from its next turn on", by!(runs::change_run_policy))
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/policy"), ADMINS, "Replaces the policy of a run from its next turn on", by!(runs::change_run_policy))
         .with_json_request::<api::PolicyRequest>().with_json_response::<api::TellResponse>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/resume"), SUBMITTERS, "Goes on from a turn's end as a new run of the task", by!(fork::resume_run))
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/resume"), SUBMITTERS, "Resumes from the end of a turn, as a new run of the task", by!(fork::resume_run))
         .with_json_request::<api::ResumeRequest>().with_large_body().with_json_response::<api::ResumeResponse>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/accept"), SUBMITTERS, "Takes a run's result", by!(delivery::accept_result))
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/accept"), SUBMITTERS, "Accepts a run's result", by!(delivery::accept_result))
         .with_json_request::<api::AcceptRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/reject"), SUBMITTERS, "Goes on from a run's end as a new run that is told what is wrong", by!(fork::reject_result))
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/reject"), SUBMITTERS, "Rejects a run's result; a new run continues with the comment", by!(fork::reject_result))
         .with_json_request::<api::RejectRequest>().with_json_response::<api::ResumeResponse>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/fork"), SUBMITTERS, "Goes on from a turn's end as new tasks", by!(fork::fork_run))
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/fork"), SUBMITTERS, "Forks from the end of a turn, as new tasks", by!(fork::fork_run))
         .with_json_request::<api::ForkRequest>().with_large_body().with_json_response::<api::ForkResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/lineage"), READERS, "The tree of runs that share history with this one", by!(lineage::show_lineage))
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/lineage"), READERS, "Returns the tree of runs that share history with this one", by!(lineage::show_lineage))
         .with_json_response::<api::LineageView>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/timeline"), READERS, "A run turn by turn, in a line each", by!(history::show_timeline))
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/timeline"), READERS, "Returns a summary of each turn of a run", by!(history::show_timeline))
         .with_query::<api::TimelineQuery>().with_json_response::<api::RunTimeline>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/turn"), READERS, "One turn: what was said, called and answered, and what the run knew after it", by!(history::show_turn))
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/turn"), READERS, "Returns a turn: messages, tool calls and results, and the state of the run after it", by!(history::show_turn))
         .with_query::<api::TurnQuery>().with_json_response::<api::TurnResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/output"), READERS, "The whole output of a tool call or a final check", by!(history::show_output))
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/output"), READERS, "Returns the full output of a tool call or final check", by!(history::show_output))
         .with_query::<api::OutputQuery>().with_response(BodyShape::Text),
-    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/files"), ADMINS, "A file or folder as it was after a turn", by!(history::show_files))
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/files"), ADMINS, "Returns a file or folder as it was after a turn", by!(history::show_files))
         .with_query::<api::FilesQuery>().with_json_response::<api::FileView>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/diff"), ADMINS, "What differs between two moments of a run, or of two runs", by!(history::show_diff))
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/diff"), ADMINS, "Returns the difference between two points of a run, or of two runs", by!(history::show_diff))
         .with_query::<api::DiffQuery>().with_json_response::<api::DiffView>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/export"), READERS, "A run as a file", by!(history::export_run))
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/export"), READERS, "Exports a run", by!(history::export_run))
         .with_query::<api::ExportQuery>().with_response(BodyShape::Files(&["application/json", "application/x-ndjson", "application/zstd"])),
-    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/append"), RUN_ONLY, "Adds events to a run", by!(append::append_to_run))
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/append"), RUN_ONLY, "Appends events to a run", by!(append::append_to_run))
         .with_json_request::<api::AppendRequest>().with_large_body().with_json_response::<api::AppendResponse>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/append"), BATCH_APPENDERS, "Adds events to several runs; each append stands alone", by!(append::append_to_runs))
+    ApiRoute::new((HttpMethod::Post, "/v1/append"), BATCH_APPENDERS, "Appends events to several runs; each append succeeds or fails independently", by!(append::append_to_runs))
         .with_json_request::<api::AppendManyRequest>().with_large_body().with_json_response::<api::AppendManyResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/blobs/{hash}"), BLOB_READERS, "A blob's bytes", by!(blobs::get_blob))
+    ApiRoute::new((HttpMethod::Get, "/v1/blobs/{hash}"), BLOB_READERS, "Returns a blob's content", by!(blobs::get_blob))
         .with_response(BodyShape::Bytes),
-    ApiRoute::new((HttpMethod::Head, "/v1/blobs/{hash}"), BLOB_WRITERS, "Whether a blob is stored", by!(blobs::head_blob)),
+    ApiRoute::new((HttpMethod::Head, "/v1/blobs/{hash}"), BLOB_WRITERS, "Checks whether a blob is stored", by!(blobs::head_blob)),
     ApiRoute::new((HttpMethod::Put, "/v1/blobs/{hash}"), BLOB_WRITERS, "Stores a blob", by!(blobs::put_blob))
         .with_bytes_request(),
-    ApiRoute::new((HttpMethod::Get, "/v1/blobs/check"), READERS, "Which stored blobs are not what their names say", by!(blobs::check_blobs))
+    ApiRoute::new((HttpMethod::Get, "/v1/blobs/check"), READERS, "Lists stored blobs whose content does not match their hash", by!(blobs::check_blobs))
         .with_query::<api::BlobCheckQuery>().with_json_response::<api::BlobCheckResponse>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/blobs/missing"), BLOB_WRITERS, "Which blobs are not stored", by!(blobs::list_missing_blobs))
+    ApiRoute::new((HttpMethod::Post, "/v1/blobs/missing"), BLOB_WRITERS, "Lists which of the given blobs are not stored", by!(blobs::list_missing_blobs))
         .with_json_request::<api::MissingBlobsRequest>().with_json_response::<api::MissingBlobsResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/events"), READERS, "Events of any stream", by!(event_log::read_stream_events))
+    ApiRoute::new((HttpMethod::Get, "/v1/events"), READERS, "Returns the events of a stream", by!(event_log::read_stream_events))
         .with_query::<api::EventsQuery>().with_json_response::<api::EventPage>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/feed"), READERS, "The whole log in order of position", by!(event_log::read_feed))
+    ApiRoute::new((HttpMethod::Get, "/v1/feed"), READERS, "Returns the whole log in order of position", by!(event_log::read_feed))
         .with_query::<api::FeedQuery>().with_json_response::<api::EventPage>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/streams"), READERS, "Every stream and its head", by!(event_log::list_streams))
+    ApiRoute::new((HttpMethod::Get, "/v1/streams"), READERS, "Lists all streams and their heads", by!(event_log::list_streams))
         .with_query::<api::StreamsQuery>().with_json_response::<api::StreamPage>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/resolve/{prefix}"), READERS, "Ids that begin, or end, with these digits", by!(resolve::resolve_id))
+    ApiRoute::new((HttpMethod::Get, "/v1/resolve/{prefix}"), READERS, "Returns ids that begin or end with these digits", by!(resolve::resolve_id))
         .with_json_response::<api::ResolveResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/cost"), READERS, "What the model calls of runs cost, a page at a time", by!(reports::show_cost))
+    ApiRoute::new((HttpMethod::Get, "/v1/cost"), READERS, "Returns the cost of model calls, a page at a time", by!(reports::show_cost))
         .with_query::<api::CostQuery>().with_json_response::<api::CostPage>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/cost/days"), READERS, "What model calls cost by day and model, a page at a time", by!(overview::list_cost_days))
+    ApiRoute::new((HttpMethod::Get, "/v1/cost/days"), READERS, "Returns the cost of model calls by day and model, a page at a time", by!(overview::list_cost_days))
         .with_query::<api::CostDaysQuery>().with_json_response::<api::CostDaysPage>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/overview"), READERS, "What needs a person, what runs, what just ended, and how all of it stands", by!(overview::show_overview))
+    ApiRoute::new((HttpMethod::Get, "/v1/overview"), READERS, "Returns an overview: tasks that need a person, running and recently ended tasks, totals", by!(overview::show_overview))
         .with_query::<api::OverviewQuery>().with_json_response::<api::OverviewResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/metrics"), READERS, "How well tasks went, against the targets, a page at a time", by!(reports::show_metrics))
+    ApiRoute::new((HttpMethod::Get, "/v1/metrics"), READERS, "Returns task metrics and their targets, a page at a time", by!(reports::show_metrics))
         .with_query::<api::MetricsQuery>().with_json_response::<api::MetricsPage>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/status"), RouteAccess::Roles(&[TokenRole::Read, TokenRole::Submit, TokenRole::Worker]), "How the queue stands", by!(status::show_status))
+    ApiRoute::new((HttpMethod::Get, "/v1/status"), RouteAccess::Roles(&[TokenRole::Read, TokenRole::Submit, TokenRole::Worker]), "Returns the state of the queue", by!(status::show_status))
         .with_json_response::<api::CoordinatorStatus>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/import"), ADMINS, "Writes a run that came from another installation", by!(import_and_gc::import_run))
+    ApiRoute::new((HttpMethod::Post, "/v1/import"), ADMINS, "Imports a run from another installation", by!(import_and_gc::import_run))
         .with_json_request::<api::ImportRequest>().with_json_response::<api::ImportResponse>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/gc"), ADMINS, "Counts, or drops, blobs that nothing names", by!(import_and_gc::collect_garbage))
+    ApiRoute::new((HttpMethod::Post, "/v1/gc"), ADMINS, "Counts or deletes unreferenced blobs", by!(import_and_gc::collect_garbage))
         .with_json_request::<api::GcRequest>().with_json_response::<api::GcResponse>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/archive"), ADMINS, "Moves tasks that ended long ago to the archive", by!(archive::archive_tasks))
+    ApiRoute::new((HttpMethod::Post, "/v1/archive"), ADMINS, "Archives tasks that ended long ago", by!(archive::archive_tasks))
         .with_json_request::<api::ArchiveRequest>().with_json_response::<api::ArchiveResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/archive/tasks"), READERS, "Tasks that are archived, the newest first", by!(archive::list_archived_tasks))
+    ApiRoute::new((HttpMethod::Get, "/v1/archive/tasks"), READERS, "Lists archived tasks, newest first", by!(archive::list_archived_tasks))
         .with_query::<api::ArchivedTaskQuery>().with_json_response::<api::ArchivedTaskPage>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/archived"), READERS, "What stands in the place of archived streams", by!(archive::list_archived))
+    ApiRoute::new((HttpMethod::Get, "/v1/archived"), READERS, "Lists the stubs of archived streams", by!(archive::list_archived))
         .with_query::<api::ArchivedStreamQuery>().with_json_response::<api::ArchivedStreamPage>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/archived/{id}"), READERS, "What stands in the place of a task or run", by!(archive::show_archived))
+    ApiRoute::new((HttpMethod::Get, "/v1/archived/{id}"), READERS, "Returns the stub of an archived task or run", by!(archive::show_archived))
         .with_json_response::<api::ArchivedStreamView>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/archived/{id}/file"), ADMINS, "A part of the file that holds a task or run", by!(archive::read_archive_file))
+    ApiRoute::new((HttpMethod::Get, "/v1/archived/{id}/file"), ADMINS, "Returns a part of the archive file of a task or run", by!(archive::read_archive_file))
         .with_query::<api::ArchiveFileQuery>().with_response(BodyShape::Bytes),
-    ApiRoute::new((HttpMethod::Post, "/v1/archived/{id}/restore"), ADMINS, "Brings a task or run back, with all that shares its history", by!(archive::restore_archived))
+    ApiRoute::new((HttpMethod::Post, "/v1/archived/{id}/restore"), ADMINS, "Restores a task or run, with everything that shares its history", by!(archive::restore_archived))
         .with_json_response::<api::RestoreResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/whoami"), RouteAccess::Roles(&[TokenRole::Read, TokenRole::Submit, TokenRole::Worker]), "Whose token this is, and what it is good for", by!(ui::whoami))
+    ApiRoute::new((HttpMethod::Get, "/v1/whoami"), RouteAccess::Roles(&[TokenRole::Read, TokenRole::Submit, TokenRole::Worker]), "Returns the name and role of the caller's token", by!(ui::whoami))
         .with_json_response::<api::WhoamiResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/tokens"), ADMINS, "Tokens that were made, without themselves", by!(tokens::list_tokens))
+    ApiRoute::new((HttpMethod::Get, "/v1/tokens"), ADMINS, "Lists tokens, without their secrets", by!(tokens::list_tokens))
         .with_json_response::<api::TokenList>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tokens"), ADMINS, "Makes a token; it is told this once", by!(tokens::create_token))
+    ApiRoute::new((HttpMethod::Post, "/v1/tokens"), ADMINS, "Creates a token; the secret is returned only once", by!(tokens::create_token))
         .with_json_request::<api::CreateTokenRequest>().with_json_response::<api::CreatedToken>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tokens/{name}/revoke"), ADMINS, "Ends a token", by!(tokens::revoke_token))
+    ApiRoute::new((HttpMethod::Post, "/v1/tokens/{name}/revoke"), ADMINS, "Revokes a token", by!(tokens::revoke_token))
         .with_json_request::<api::RevokeTokenRequest>().with_json_response::<api::TokenView>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/queues/{name}/load"), READERS, "How many tasks of a queue run or could: for autoscalers", by!(queues::show_queue_load))
+    ApiRoute::new((HttpMethod::Get, "/v1/queues/{name}/load"), READERS, "Returns how many tasks of a queue run or could run, for autoscalers", by!(queues::show_queue_load))
         .with_query::<api::QueueLoadQuery>().with_json_response::<api::QueueLoad>(),
-    ApiRoute::new((HttpMethod::Get, "/metrics"), RouteAccess::Roles(&[TokenRole::Read, TokenRole::Submit, TokenRole::Worker]), "Queues, workers, and what this process did, as Prometheus reads it", by!(metrics::serve_metrics))
+    ApiRoute::new((HttpMethod::Get, "/metrics"), RouteAccess::Roles(&[TokenRole::Read, TokenRole::Submit, TokenRole::Worker]), "Returns metrics of queues, workers and this process, in Prometheus format", by!(metrics::serve_metrics))
         .with_response(BodyShape::Text),
-    ApiRoute::new((HttpMethod::Get, "/healthz"), RouteAccess::Public, "The process answers", by!(health::healthz))
+    ApiRoute::new((HttpMethod::Get, "/healthz"), RouteAccess::Public, "Checks that the process responds", by!(health::healthz))
         .with_json_response::<api::HealthResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/readyz"), RouteAccess::Public, "The store answers as well", by!(health::readyz))
+    ApiRoute::new((HttpMethod::Get, "/readyz"), RouteAccess::Public, "Checks that the store responds as well", by!(health::readyz))
         .with_json_response::<api::HealthResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/openapi.json"), RouteAccess::Public, "This document", by!(openapi::serve_openapi))
+    ApiRoute::new((HttpMethod::Get, "/openapi.json"), RouteAccess::Public, "Returns this document", by!(openapi::serve_openapi))
         .with_json_response::<serde_json::Map<String, serde_json::Value>>(),
 ];
 
-/// The API of an application, with a meter for each route of the table.
+/// Builds the API state, with a meter for each route of the table.
 pub(crate) fn build_api_state(app: Arc<AppState>, config: ApiConfig<'_>) -> Arc<ApiState> {
     let meters = HttpMeters::new(ROUTES.iter().map(ApiRoute::name));
     Arc::new(ApiState::new(app, config, meters))
 }
 
-/// The router over the table.
+/// Builds the router from the table.
 pub(crate) fn build_router(api: Arc<ApiState>) -> Router {
     build_router_from(api, ROUTES.iter().chain(ui::UI_ROUTES))
 }
 
-/// A router over these routes.
+/// Builds a router from the given routes.
 pub(super) fn build_router_from(
     api: Arc<ApiState>,
     routes: impl IntoIterator<Item = &'static ApiRoute>,
@@ -306,7 +307,7 @@ async fn dispatch(api: Arc<ApiState>, route: &'static ApiRoute, request: Request
             ApiRequest { caller, peer, path_param: param, uri: parts.uri, headers: parts.headers, body };
         (route.handler)(api, call).await
     };
-    // A panic is a fault of ours: one request is lost, not the connection's others.
+    // A panic is a bug: it fails this request, but not the others on the connection.
     let response = match AssertUnwindSafe(answer).catch_unwind().await {
         Ok(Ok(response)) => response,
         Ok(Err(refusal)) => refusal.into_response(),
@@ -319,10 +320,10 @@ async fn dispatch(api: Arc<ApiState>, route: &'static ApiRoute, request: Request
     middleware::add_response_headers(response, is_page)
 }
 
-/// The path's one placeholder.
+/// Returns the path's single placeholder.
 async fn read_path_param(parts: &mut Parts) -> Result<String, ApiError> {
     let params = RawPathParams::from_request_parts(parts, &()).await.map_err(|_| {
-        ApiError::new(ProblemCode::InvalidRequest, "the path is not UTF-8 once decoded").with_field("path")
+        ApiError::new(ProblemCode::InvalidRequest, "the decoded path is not UTF-8").with_field("path")
     })?;
     Ok(params.iter().next().map(|(_, value)| value.to_owned()).unwrap_or_default())
 }

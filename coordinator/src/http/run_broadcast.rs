@@ -1,12 +1,15 @@
-//! A run's events on their way to those who follow it: read from the log once, rendered once, however many they are.
+//! Broadcasts a run's events to its followers: read from the log once and rendered once, however
+//! many followers there are.
 //!
-//! A followed run has one reader at a coordinator. It looks when an append hints that there is something, takes page
-//! by page, and puts each event, as the bytes that go out, into a ring of bounded size. A follower takes from the ring
-//! what comes behind its own place. Places are seqs, which have no gaps: so it misses nothing and gets nothing twice,
-//! whenever it came and however slow it is. One that the ring has left behind reads the log itself until it is within
-//! the ring again (`sse.rs`); nobody waits for it. The reader ends with the last of those who follow.
+//! A followed run has one reader per coordinator. On an append hint it reads page by page and puts
+//! each event, as rendered bytes, into a ring of bounded size. A follower takes the events after
+//! its own position from the ring. Positions are seqs without gaps, so a follower misses nothing
+//! and gets nothing twice, however slow it is. A follower that the ring has left behind reads the
+//! log itself until it is within the ring again (`sse.rs`); no one waits for it. The reader ends
+//! with its last follower.
 //!
-//! Invariants: the ring holds consecutive events; what was put in is never changed; a relay whose reader has gone says
+//! Invariants: the ring contains consecutive events; its content never changes; a broadcast whose
+//! reader has ended reports that to all followers and accepts no new ones.
 //! so to everybody, and takes nobody new.
 
 use std::{
@@ -31,32 +34,32 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// Events that a reader, or a follower that catches up, has in hand at most.
+/// Maximum number of events per page, for the reader and for a follower that catches up.
 pub(super) const PAGE_EVENTS: u32 = 64;
-/// Events of a ring: two pages, so that a page that comes at once leaves nobody behind who was up to date.
+/// Events in a ring: two pages, so that a full page leaves no up-to-date follower behind.
 const RING_EVENTS: usize = 2 * PAGE_EVENTS as usize;
-/// Bytes of a ring, but for a single event that has more: a few large events would otherwise weigh more than all
-/// followers do.
+/// Bytes in a ring, except for a single larger event. Otherwise a few large events would use more
+/// memory than all followers.
 const RING_BYTES: usize = 256 * 1024;
-/// Longest time until followers see what another coordinator wrote.
+/// Longest delay until followers see what another coordinator wrote.
 const FOLLOW_POLL: Duration = Duration::from_secs(1);
 
-/// The kind of event behind which a run's stream ends.
+/// The event kind that ends a run's stream.
 const END_EVENT_KIND: &str = "RunEnded";
 
-/// What runs are followed here, and by how many.
+/// The runs followed at this coordinator, and their follower counts.
 pub(crate) struct RunBroadcasts {
     broadcasts: Mutex<HashMap<RunId, (Arc<RunBroadcast>, usize)>>,
     task_tracker: TaskTracker,
 }
 
 impl RunBroadcasts {
-    /// Whose readers belong to `tasks`.
+    /// Creates the registry; `tasks` owns its readers.
     pub(crate) fn new(tasks: TaskTracker) -> Self {
         Self { broadcasts: Mutex::default(), task_tracker: tasks }
     }
 
-    /// Follows the run of this view from its head on, or further back by reading the log.
+    /// Follows the run from the view's head; older events are read from the log.
     pub(super) fn subscribe(self: &Arc<Self>, app: &Arc<AppState>, view: &RunView) -> RunSubscriber {
         let mut all = self.lock_broadcasts();
         let relay = match all.get_mut(&view.id) {
@@ -64,7 +67,7 @@ impl RunBroadcasts {
                 *followers += 1;
                 Arc::clone(relay)
             }
-            // None, or one whose reader has gone: those who are left with it find out by themselves.
+            // Missing, or its reader has ended: its remaining followers will notice.
             Some(_) | None => {
                 let relay = Arc::new(RunBroadcast::from_view(view));
                 if view.ended_at.is_none() {
@@ -81,7 +84,7 @@ impl RunBroadcasts {
         self.broadcasts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many runs are followed, and by how many.
+    /// Returns the number of followed runs and of followers.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
         let all = self.lock_broadcasts();
@@ -93,44 +96,44 @@ impl RunBroadcasts {
 struct RunBroadcast {
     run: RunId,
     ring: Mutex<FrameRing>,
-    /// That the ring has changed, or that who may call has.
+    /// Notifies of a change in the ring or in access rights.
     changes: watch::Sender<()>,
-    /// Cancelled when the last follower has gone.
+    /// Cancelled when the last follower leaves.
     abandoned: CancellationToken,
 }
 
-/// The last events of a run.
+/// The latest events of a run.
 struct FrameRing {
-    /// Of the first frame, or of the next one to come.
+    /// Seq of the first frame, or of the next one if the ring is empty.
     first_seq: Seq,
     frames: VecDeque<Bytes>,
     bytes: usize,
     end: RingEnd,
 }
 
-/// What comes behind the last frame.
+/// The state after the last frame.
 #[derive(Clone)]
 enum RingEnd {
-    /// The next event, some time.
+    /// More events may follow.
     Open,
-    /// This, and nothing more.
+    /// Only this final frame follows.
     Ended(Bytes),
-    /// Nothing: nobody reads any more.
+    /// Nothing follows, because the reader has ended.
     Broken,
 }
 
-/// What a ring has behind a place.
+/// The next frame after a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NextFrame {
     /// The next event.
     Event(Bytes),
-    /// The run's end: nothing follows these bytes.
+    /// The end of the run: nothing follows these bytes.
     End(Bytes),
     /// Nothing yet.
     Pending,
-    /// The next event stands in the log alone.
+    /// The next event is only in the log.
     OnlyInLog,
-    /// Nobody reads any more.
+    /// The reader has ended.
     Broken,
 }
 
@@ -162,24 +165,24 @@ impl FrameRing {
     }
 }
 
-/// What made a reader look.
+/// Why a reader polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PollTrigger {
     /// Something was appended.
     Hint,
-    /// It has been a while.
+    /// The poll interval passed.
     Timer,
 }
 
-/// What a reader found.
+/// The result of a poll.
 enum PollOutcome {
-    /// A page, and there may be another.
+    /// A page was read, and there may be more.
     More,
-    /// All there is for now.
+    /// Everything available was read.
     CaughtUp,
-    /// The run's end.
+    /// The run has ended.
     End,
-    /// The run is no more: it was archived.
+    /// The run was archived.
     Archived,
 }
 
@@ -233,7 +236,7 @@ impl RunBroadcast {
             }
         }
         let Some(view) = store.get_run(self.run).await? else { return Ok(PollOutcome::Archived) };
-        // Only where all of it is out: an event may have come between the two reads.
+        // Only once everything was sent: an event may have been appended between the two reads.
         if view.head.seq > self.last_seq() {
             return Ok(if by == PollTrigger::Timer { PollOutcome::More } else { PollOutcome::CaughtUp });
         }
@@ -245,7 +248,7 @@ impl RunBroadcast {
     }
 }
 
-/// A reader at work. However it ends, nobody waits for it any longer.
+/// Marks the broadcast as broken when its reader ends for any reason, so that no one waits for it.
 struct ReaderGuard(Arc<RunBroadcast>);
 
 impl Drop for ReaderGuard {
@@ -256,7 +259,7 @@ impl Drop for ReaderGuard {
     }
 }
 
-/// Reads a run for its followers until it has ended, or they have gone.
+/// Reads a run for its followers until the run has ended or they have left.
 async fn run_reader(app: Arc<AppState>, relay: Arc<RunBroadcast>) {
     let reading = ReaderGuard(relay);
     let relay = &reading.0;
@@ -272,13 +275,13 @@ async fn run_reader(app: Arc<AppState>, relay: Arc<RunBroadcast>) {
             }
             Ok(PollOutcome::CaughtUp) => {}
             Ok(PollOutcome::End | PollOutcome::Archived) => return,
-            // Clients come back by themselves, with the last id they have.
+            // Clients reconnect with their last event ID.
             Err(error) => return tracing::error!(run = %relay.run, "following: {}", error_chain(&error)),
         }
         by = tokio::select! {
             () = grown => PollTrigger::Hint,
             () = tokio::time::sleep(jittered_interval(FOLLOW_POLL)) => PollTrigger::Timer,
-            // Whoever may call no more is to learn of it now.
+            // Lets followers that lost access notice that now.
             Ok(()) = revised.changed() => {
                 relay.changes.send_replace(());
                 PollTrigger::Timer
@@ -289,7 +292,7 @@ async fn run_reader(app: Arc<AppState>, relay: Arc<RunBroadcast>) {
     }
 }
 
-/// A follower's part of a relay.
+/// A follower of a broadcast.
 pub(super) struct RunSubscriber {
     broadcasts: Arc<RunBroadcasts>,
     broadcast: Arc<RunBroadcast>,
@@ -297,15 +300,16 @@ pub(super) struct RunSubscriber {
 }
 
 impl RunSubscriber {
-    /// What is behind `place`. Whatever comes after this call ends the next [`Self::changed`].
+    /// Returns the frame after `place`. Any change after this call completes the next
+    /// [`Self::wait_for_change`].
     pub(super) fn next_after(&mut self, place: Seq) -> NextFrame {
         self.changes.mark_unchanged();
         self.broadcast.lock_ring().frame_after(place)
     }
 
-    /// Something has changed since the last look.
+    /// Waits for a change since the last call.
     pub(super) async fn wait_for_change(&mut self) {
-        // The sender is the relay's, which this holds.
+        // The broadcast, which this holds, owns the sender.
         let _ = self.changes.changed().await;
     }
 
@@ -317,7 +321,7 @@ impl RunSubscriber {
 impl Drop for RunSubscriber {
     fn drop(&mut self) {
         let mut all = self.broadcasts.lock_broadcasts();
-        // A broken one may have been replaced.
+        // A broken broadcast may have been replaced.
         let Some((_, followers)) =
             all.get_mut(&self.broadcast.run).filter(|(relay, _)| Arc::ptr_eq(relay, &self.broadcast))
         else {
@@ -331,10 +335,10 @@ impl Drop for RunSubscriber {
     }
 }
 
-/// An event as it goes out.
+/// Renders an event as a frame.
 pub(super) fn render_event_frame(event: &Envelope) -> Bytes {
     let head = format!("id: {}\ndata: ", event.seq);
-    // What stands around a payload is some 300 bytes.
+    // The envelope around a payload is about 300 bytes.
     let mut out = Vec::with_capacity(head.len() + event.payload.as_str().len() + 384);
     out.extend_from_slice(head.as_bytes());
     if let Err(error) = serde_json::to_writer(&mut out, event) {
@@ -342,8 +346,8 @@ pub(super) fn render_event_frame(event: &Envelope) -> Bytes {
         out.truncate(head.len());
         out.extend_from_slice(b"null");
     }
-    // A payload's text may hold line breaks where another build wrote it; to a reader they are white space between
-    // tokens.
+    // A payload written by another build may contain line breaks; for its reader they are white space
+    // between tokens.
     if memchr::memchr2(b'\n', b'\r', &out[head.len()..]).is_some() {
         let json = out.split_off(head.len());
         out.truncate(head.len() - "data: ".len());

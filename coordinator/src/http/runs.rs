@@ -1,6 +1,7 @@
 //! Routes of runs: show, events, tell.
 //!
-//! A run's own token reads its run, of its parents exactly the history it shares, and the runs of its children.
+//! A run token can read its own run, exactly the shared history of its parents, and the runs of its
+//! children.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ use crate::{
     task_check::redact_policy,
 };
 
-/// Most events answered as one lineage; a longer one is read run by run.
+/// Maximum number of events returned as one lineage; read a longer one run by run.
 const LINEAGE_EVENTS_MAX: usize = 100_000;
 
 type HandlerResult = Result<Response<Body>, ApiError>;
@@ -53,12 +54,12 @@ pub(super) async fn list_run_events(api: Arc<ApiState>, call: ApiRequest) -> Han
     let wrong =
         |field: &str, detail: &str| Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field(field));
     if query.stream.is_some() {
-        return wrong("stream", "the path says which run");
+        return wrong("stream", "the path specifies the run");
     }
     let until = readable_until(&api, &call.caller, run).await?;
     if query.lineage {
         if query.after != Seq(0) {
-            return wrong("after", "a lineage is answered whole: leave `after` out");
+            return wrong("after", "a lineage is always returned in full: omit `after`");
         }
         let view = find_run_view(&api, run).await?;
         return event_page_response(&EventPage {
@@ -68,7 +69,7 @@ pub(super) async fn list_run_events(api: Arc<ApiState>, call: ApiRequest) -> Han
     }
     let mut events = api.store.read_events(StreamId::Run(run), query.after, limit).await?;
     if events.is_empty() {
-        // Tells a run without news from one that is not there.
+        // Distinguishes a run without new events from one that does not exist.
         find_run_view(&api, run).await?;
     }
     let mut page = {
@@ -83,7 +84,7 @@ pub(super) async fn list_run_events(api: Arc<ApiState>, call: ApiRequest) -> Han
     event_page_response(&page)
 }
 
-/// Up to which event `caller` may read `run`.
+/// Returns up to which event `caller` may read `run`.
 async fn readable_until(api: &ApiState, caller: &Caller, run: RunId) -> Result<Seq, ApiError> {
     let Caller::RunToken { run: own, .. } = caller else { return Ok(Seq(u64::MAX)) };
     if *own == run {
@@ -94,25 +95,25 @@ async fn readable_until(api: &ApiState, caller: &Caller, run: RunId) -> Result<S
     let shared = parents.iter().find(|parent| parent.run == run).map(|parent| parent.seq);
     match shared {
         Some(until) => Ok(until),
-        // What it gave away, it may look at.
+        // A run may read its children.
         None if is_child_run(api, own.id, run).await? => Ok(Seq(u64::MAX)),
         None => Err(foreign_run_error()),
     }
 }
 
-/// Whether `run` is of a task that the run `parent` gave away, as far as that one may know.
+/// Whether `run` belongs to a task that the run `parent` delegated, as far as that run may know.
 async fn is_child_run(api: &ApiState, parent: RunId, run: RunId) -> Result<bool, ApiError> {
     let Some(view) = api.store.get_run(run).await? else { return Ok(false) };
     let task = api.store.get_task(view.task).await?;
     Ok(task.and_then(|(task, _)| task.delegated_by).is_some_and(|by| by.run == parent))
 }
 
-/// The runs whose history `of` shares, nearest first, each up to where.
+/// Returns the runs whose history `of` shares, nearest first, each with the last shared event.
 pub(super) async fn read_parents(api: &ApiState, of: &RunView) -> Result<Vec<ParentRef>, ApiError> {
     Ok(history_cache::list_parents(&*api.store, of).await?)
 }
 
-/// The whole history of a run up to `until` of its own stream, oldest first.
+/// Returns the full history of a run up to `until` of its own stream, oldest first.
 pub(super) async fn read_lineage(
     api: &ApiState,
     of: &RunView,
@@ -134,7 +135,7 @@ pub(super) async fn tell_run(api: Arc<ApiState>, call: ApiRequest) -> HandlerRes
     append_to_running(&api, run, told, blobs.into_iter().collect()).await
 }
 
-/// Takes the place of the task's policy. The worker's own stays whatever is said here.
+/// Replaces the task's policy. The worker's own policy is not affected.
 pub(super) async fn change_run_policy(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     let run: RunId = call.id()?;
     let PolicyRequest { policy } = call.json()?;
@@ -158,7 +159,7 @@ pub(super) async fn change_run_policy(api: Arc<ApiState>, call: ApiRequest) -> H
     append_to_running(&api, run, changed, vec![NewBlob { blob, bytes: bytes.into() }]).await
 }
 
-/// Writes what somebody has for a run.
+/// Appends an event from a person to a run.
 async fn append_to_running(
     api: &ApiState,
     run: RunId,
@@ -185,7 +186,7 @@ pub(super) async fn find_run_view(api: &ApiState, run: RunId) -> Result<RunView,
 pub(super) fn foreign_run_error() -> ApiError {
     ApiError::new(
         ProblemCode::Forbidden,
-        "a run token reads its own run, the history it shares and what it gave away",
+        "a run token can only read its own run, its shared history and delegated runs",
     )
     .with_field("path")
 }

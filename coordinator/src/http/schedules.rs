@@ -54,10 +54,10 @@ pub(super) async fn set_schedule(api: Arc<ApiState>, call: ApiRequest) -> Handle
     let timetable =
         CronTimetable::new(&schedule.cron, &schedule.tz).map_err(|error| wrong(error.field, error.detail))?;
     if timetable.next_after(api.clock.now()).is_none() {
-        return Err(wrong("cron", format!("the times of `{}` never come", schedule.cron)));
+        return Err(wrong("cron", format!("`{}` never fires", schedule.cron)));
     }
     if let Some((field, why)) = unsupported_field(&schedule.spec) {
-        return Err(wrong(&format!("spec.{field}"), format!("a schedule's task has no `{field}`: {why}")));
+        return Err(wrong(&format!("spec.{field}"), format!("a schedule's task cannot have `{field}`: {why}")));
     }
     schedule.spec = Box::new(
         check_and_redact_spec(*schedule.spec, &api.redactor)
@@ -67,15 +67,15 @@ pub(super) async fn set_schedule(api: Arc<ApiState>, call: ApiRequest) -> Handle
     checked.map_err(|unsound| unsound.into_error_at("schedule.spec"))?;
     let set = ScheduleSet { name: name.clone(), schedule, by: call.caller.log_name() };
     let decide = |known: &SchedulesFold| match known.get(&name) {
-        // Sent again.
+        // A repeated request.
         Some(record) if record.set == set => Ok(None),
         Some(_) if !replace => {
             let detail =
-                format!("there is a schedule `{name}`; say that this one takes its place, or remove it");
+                format!("schedule `{name}` already exists; replace it explicitly, or remove it");
             Err(ApiError::new(ProblemCode::WrongState, detail).with_field("replace"))
         }
         None if known.all().count() >= SCHEDULES_MAX => {
-            let detail = format!("there are {SCHEDULES_MAX} schedules; remove some");
+            let detail = format!("there are already {SCHEDULES_MAX} schedules; remove some");
             Err(ApiError::new(ProblemCode::TooLarge, detail))
         }
         Some(_) | None => Ok(Some(set.clone().into())),
@@ -85,15 +85,15 @@ pub(super) async fn set_schedule(api: Arc<ApiState>, call: ApiRequest) -> Handle
     json_response(&schedule_view(&api, require_schedule(&known, &name)?))
 }
 
-/// What a task that comes again and again cannot say.
+/// Returns a field that a recurring task cannot have, with the reason.
 fn unsupported_field(spec: &TaskSpec) -> Option<(&'static str, &'static str)> {
     if spec.run_at.is_some() {
-        return Some(("run_at", "the schedule says when"));
+        return Some(("run_at", "the schedule sets the time"));
     }
     if spec.dedup_key.is_some() {
-        return Some(("dedup_key", "`overlap` says whether one may come while another has not ended"));
+        return Some(("dedup_key", "`overlap` controls whether tasks may overlap"));
     }
-    (!spec.conditions.after.is_empty()).then_some(("conditions.after", "each would wait for the same task"))
+    (!spec.conditions.after.is_empty()).then_some(("conditions.after", "every task would wait for the same one"))
 }
 
 pub(super) async fn pause_schedule(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
@@ -137,7 +137,7 @@ pub(super) async fn run_schedule_now(api: Arc<ApiState>, call: ApiRequest) -> Ha
         let record = require_schedule(known, &name)?;
         let by = Some(call.caller.log_name());
         let fired = ScheduleFired { name: name.clone(), at: now, gave: FiringResult::Task(task), by };
-        // Sent again.
+        // A repeated request.
         let again = record.last_task == Some(task) || is_there;
         Ok::<_, ApiError>((!again).then(|| fired.into()))
     };
@@ -150,10 +150,10 @@ pub(super) async fn run_schedule_now(api: Arc<ApiState>, call: ApiRequest) -> Ha
     json_response(&schedule_view(&api, record))
 }
 
-/// Whether the task exists already as one of the schedule's.
+/// Whether the task already exists as one of the schedule's.
 ///
 /// # Errors
-/// Its id is another task's.
+/// The ID belongs to another task.
 async fn is_own_task(api: &ApiState, name: &ScheduleName, task: TaskId) -> Result<bool, ApiError> {
     let events = api.store.read_events(StreamId::Task(task), Seq(0), 1).await?;
     let Some(first) = events.first() else { return Ok(false) };
@@ -162,14 +162,14 @@ async fn is_own_task(api: &ApiState, name: &ScheduleName, task: TaskId) -> Resul
         tracing::error!(%task, "a task's stream does not begin with its submission");
         return Err(ApiError::new(
             ProblemCode::Corrupt,
-            "the task's log cannot be read; run `docket verify`",
+            "cannot read the task's log; run `docket verify`",
         ));
     };
     if submitted.by == schedule_submitter(name) {
         return Ok(true);
     }
     let detail = format!(
-        "task {task} exists already and is not of schedule `{name}`: it is `{}`, submitted by {}; choose another id",
+        "task {task} already exists and does not belong to schedule `{name}`: it is `{}`, submitted by {}; choose another id",
         submitted.spec.title, submitted.by
     );
     Err(ApiError::new(ProblemCode::IdTaken, detail).with_field("task"))
@@ -180,7 +180,7 @@ fn require_schedule<'a>(
     name: &ScheduleName,
 ) -> Result<&'a ScheduleRecord, ApiError> {
     known.get(name).ok_or_else(|| {
-        let detail = format!("there is no schedule `{name}`; `docket schedule list` shows them");
+        let detail = format!("there is no schedule `{name}`; see `docket schedule list`");
         ApiError::new(ProblemCode::NotFound, detail).with_field("path")
     })
 }

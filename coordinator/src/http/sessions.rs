@@ -1,13 +1,14 @@
-//! Sessions of browsers at the dashboard: what a browser bears in place of the token that it signed in with.
+//! Browser sessions of the dashboard, used in place of the token that signed in.
 //!
-//! A session is a value that proves itself, `dks_` and the base64 of: which token it stands for, its own id, when it
-//! ends, and a BLAKE3 of these keyed by the store's secret. So every coordinator of a store takes those of the others,
-//! and none keeps any. Which token that is stands there as a keyed hash: whoever has a session cannot try tokens
-//! against it.
+//! A session proves itself: `dks_` and the base64 of the token it stands for, its own ID, its
+//! expiry, and a BLAKE3 MAC keyed with the store's secret. Every coordinator of a store accepts the
+//! sessions of the others, and none stores any. The token is included as a keyed hash, so that a
+//! session cannot be used to guess tokens.
 //!
-//! Invariants: a session is good for no longer than [`STAY_MS`], nor than its token, whose role at the time it has; it is
-//! taken from a cookie alone, never from an `Authorization`; every comparison takes the same time whatever is compared.
-//! One that was signed out is refused by the coordinator that was told, up to its end: this alone is kept, in memory.
+//! Invariants: a session lasts no longer than [`SESSION_LIFETIME_MS`] or its token, and has the
+//! token's current role; it is accepted from a cookie only, never from `Authorization`; every
+//! comparison takes constant time. A signed-out session is refused by the coordinator that signed
+//! it out until it expires; this is the only state, kept in memory.
 
 use std::{
     collections::BTreeSet,
@@ -18,11 +19,12 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use docket_schema::ids::Timestamp;
 use subtle::ConstantTimeEq as _;
 
-/// What every session begins with: by it secrets are known where they do not belong.
+/// Prefix of every session, by which leaked ones can be recognized.
 pub(super) const SESSION_PREFIX: &str = "dks_";
-/// How long a browser stays signed in: a day's work.
+/// How long a browser stays signed in: one working day.
 pub(super) const SESSION_LIFETIME_MS: i64 = 12 * 60 * 60 * 1000;
-/// Sessions that are remembered as signed out. Beyond them the one that ends first is forgotten.
+/// Maximum number of remembered signed-out sessions. Beyond it, the one that expires first is
+/// forgotten.
 const SIGNED_OUT_MAX: usize = 10_000;
 
 const DIGEST_BYTES: usize = 32;
@@ -30,7 +32,7 @@ const ID_BYTES: usize = 16;
 const ENDS_AT_BYTES: usize = 8;
 const MAC_BYTES: usize = 32;
 
-/// A session whose proof held.
+/// A session whose proof was verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BrowserSession {
     token_digest: [u8; DIGEST_BYTES],
@@ -38,7 +40,7 @@ pub(crate) struct BrowserSession {
     ends_at: Timestamp,
 }
 
-/// See the module.
+/// Issues and verifies browser sessions.
 pub(crate) struct BrowserSessions {
     token_key: [u8; 32],
     seal_key: [u8; 32],
@@ -46,7 +48,7 @@ pub(crate) struct BrowserSessions {
 }
 
 impl BrowserSessions {
-    /// From the store's secret.
+    /// Derives the keys from the store's secret.
     pub(crate) fn new(secret: &[u8; 32]) -> Self {
         Self {
             token_key: blake3::derive_key("docket 2026 browser session token", secret),
@@ -55,7 +57,7 @@ impl BrowserSessions {
         }
     }
 
-    /// A new session under the token of this BLAKE3, as the browser gets it.
+    /// Returns a new session for the token with this hash, as sent to the browser.
     pub(super) fn issue_session(&self, hash: &[u8; 32], fresh: [u8; 32], now: Timestamp) -> String {
         let mut id = [0; ID_BYTES];
         id.copy_from_slice(&fresh[..ID_BYTES]);
@@ -66,7 +68,7 @@ impl BrowserSessions {
         format!("{SESSION_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// The session that `text` proves; `None` for whatever this store did not make.
+    /// Returns the session that `text` proves, or `None` if this store did not issue it.
     pub(super) fn verify_session(&self, text: &str) -> Option<BrowserSession> {
         let coded = text.strip_prefix(SESSION_PREFIX)?;
         if coded.len() != (DIGEST_BYTES + ID_BYTES + ENDS_AT_BYTES + MAC_BYTES) * 4 / 3 + 1 {
@@ -84,18 +86,19 @@ impl BrowserSessions {
         bool::from(mac.ct_eq(self.seal_body(body).as_bytes())).then_some(session)
     }
 
-    /// Whether it is of the token with this BLAKE3.
+    /// Whether the session belongs to the token with this hash.
     pub(super) fn belongs_to_token(&self, session: &BrowserSession, hash: &[u8; 32]) -> bool {
         session.token_digest.ct_eq(&self.digest_token(hash)).into()
     }
 
-    /// Whether it has not ended by `now`, as far as that is known here. Whether its token is good is another question.
+    /// Whether the session has not ended by `now`, as far as this coordinator knows. Does not check the
+    /// token.
     pub(super) fn is_active(&self, session: &BrowserSession, now: Timestamp) -> bool {
         let out = self.signed_out.lock().unwrap_or_else(PoisonError::into_inner);
         now < session.ends_at && !out.contains(&(session.ends_at, session.id))
     }
 
-    /// Ends it here.
+    /// Signs the session out at this coordinator.
     pub(super) fn sign_out(&self, session: BrowserSession, now: Timestamp) {
         if session.ends_at <= now {
             return;

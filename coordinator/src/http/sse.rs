@@ -1,8 +1,8 @@
-//! Following a run: its events as they are appended, as server-sent events.
+//! Follows a run with server-sent events.
 //!
-//! What is new comes from the run's relay, which all its followers share. What is older a follower reads from the log
-//! itself, and holds one page of it at most, whatever the run writes: the next one is read when the client has taken
-//! this one. It ends with `end` once the run's last event is out.
+//! New events come from the run's broadcast, shared by all followers. Older events are read from
+//! the log by each follower, which buffers at most one page and reads the next one when the client
+//! has received it. The stream ends with `end` after the run's last event.
 
 use std::{collections::VecDeque, convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::error_chain::error_chain;
 
-/// A comment this often keeps proxies from ending an idle stream.
+/// Interval of comments that keep proxies from closing an idle stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) async fn follow_run(api: Arc<ApiState>, call: ApiRequest) -> Result<Response<Body>, ApiError> {
@@ -61,27 +61,27 @@ pub(super) async fn follow_run(api: Arc<ApiState>, call: ApiRequest) -> Result<R
 fn last_event_id(call: &ApiRequest) -> Result<Option<Seq>, ApiError> {
     let Some(value) = call.headers.get("last-event-id") else { return Ok(None) };
     value.to_str().ok().and_then(|text| text.trim().parse().ok()).map(|seq| Some(Seq(seq))).ok_or_else(|| {
-        ApiError::new(ProblemCode::InvalidRequest, "`last-event-id` is the seq of the last event that came")
+        ApiError::new(ProblemCode::InvalidRequest, "`last-event-id` must be the seq of the last received event")
             .with_field("last-event-id")
     })
 }
 
-/// There may be thousands: what one holds while it waits is to be little.
+/// There may be thousands of followers, so a waiting one must hold little memory.
 struct RunFollower {
     api: Arc<ApiState>,
     caller: Caller,
     listener: RunSubscriber,
     after: Seq,
-    /// What it read from the log itself and has not said.
+    /// Events read from the log that were not sent yet.
     page: VecDeque<Envelope>,
     sent_at: Instant,
-    /// Set anew when it fires, not at each event.
+    /// Reset when it fires, not at each event.
     keep_alive: Pin<Box<Sleep>>,
     is_over: bool,
 }
 
 impl RunFollower {
-    /// The next piece of the stream; `None` once it is over.
+    /// Returns the next chunk of the stream, or `None` at its end.
     async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
             if self.is_over
@@ -92,7 +92,7 @@ impl RunFollower {
             }
             if let Some(event) = self.page.pop_front() {
                 if self.page.is_empty() {
-                    // Its room is that of a page.
+                    // Frees the capacity of the page.
                     self.page = VecDeque::new();
                 }
                 return Some(self.mark_sent(event.seq, run_broadcast::render_event_frame(&event)));
@@ -103,7 +103,7 @@ impl RunFollower {
                     self.is_over = true;
                     return Some(bytes);
                 }
-                // The client comes back by itself with the last id it has.
+                // The client reconnects with its last event ID.
                 NextFrame::Broken => return None,
                 NextFrame::OnlyInLog => {
                     self.page = self.read_page().await?;
@@ -133,7 +133,8 @@ impl RunFollower {
         frame
     }
 
-    /// The next page of the log; `None` where it cannot be read, or has nothing though the run went on: it was archived.
+    /// Reads the next page of the log. Returns `None` if it cannot be read, or is empty although the
+    /// run advanced (archived).
     async fn read_page(&self) -> Option<VecDeque<Envelope>> {
         let run = self.listener.run();
         match self.api.store.read_events(StreamId::Run(run), self.after, PAGE_EVENTS).await {

@@ -1,4 +1,4 @@
-//! How the queue stands.
+//! The route that returns the state of the queue.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! A deserializer that takes an object where a struct is meant, and nothing else.
+//! A deserializer that accepts only objects for structs.
 //!
-//! serde also reads a struct from the list of its fields, by their order: `{"budget": [null, 5]}` sets a budget. Nobody
-//! means that, and the API's document does not say it. Used by `call.rs` for every body.
+//! serde also reads a struct from a list of its fields in order, so `{"budget": [null, 5]}` would
+//! set a budget. That is never intended, and the OpenAPI document does not allow it. Used for every
+//! body by `request.rs`.
 
 use std::fmt;
 
@@ -10,10 +11,10 @@ use serde::de::{
     Visitor,
 };
 
-/// What is within is as strict.
+/// A wrapper that reads its content strictly.
 pub(super) struct StrictObjects<T>(pub(super) T);
 
-/// A visitor, and whether it stands for a struct.
+/// A visitor, and whether it visits a struct.
 struct StrictVisitor<V> {
     visitor: V,
     is_struct: bool,
@@ -30,7 +31,7 @@ const fn struct_visitor<V>(visitor: V) -> StrictVisitor<V> {
 macro_rules! forwards {
     ($($name:ident ( $($arg:ident : $type:ty),* );)*) => {$(
         fn $name<V: Visitor<'de>>(self, $($arg: $type,)* visitor: V) -> Result<V::Value, D::Error> {
-            self.0.$name($($arg,)* any(visitor))
+            self.0.$name($($arg,)* any_visitor(visitor))
         }
     )*};
 }
@@ -244,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Payloads are kept as their exact text, which goes through a way of its own.
+    /// Payloads keep their exact text, which takes a separate path in serde.
     #[test]
     fn raw_payload_text_is_preserved() {
         let text = r#"{"epoch": 1, "expected_seq": 3, "events": [{"kind": "Told", "version": 1, "turn": 0, "payload": {"b": [1,  2], "a": 1.0}}]}"#;

@@ -1,7 +1,7 @@
-//! The policy of a task as an administrator last changed it, which holds for the task from then on: for a new try, for a
-//! run that goes on from an earlier turn, and for forks. Any submitter may ask for those, and none may widen by it.
+//! The policy of a task as last changed by an administrator. It applies to retries, resumed runs
+//! and forks: any submitter may request those, and must not be able to widen the policy by it.
 //!
-//! It is read from the log of the task's runs, where the change stands; nothing else knows it.
+//! Read from the logs of the task's runs, the only place where the change is recorded.
 
 use std::{
     ops::ControlFlow,
@@ -20,7 +20,7 @@ use super::{api_error::ApiError, api_state::ApiState, runs::read_parents};
 
 type LatestPolicyChange = Option<(Position, PolicyChanged)>;
 
-/// What a task's policy was last changed to, in any of its runs or in what they stand on.
+/// Returns the last policy change of a task, in any of its runs or their shared history.
 pub(super) async fn last_policy_change(
     api: &ApiState,
     task: TaskId,
@@ -50,7 +50,7 @@ async fn last_change_in(api: &ApiState, part: ParentRef) -> Result<LatestPolicyC
             match read {
                 Ok(Some(changed)) => *kept = Ok(Some((event.position, changed))),
                 Ok(None) => {}
-                // What cannot be read may be what refuses: nobody goes on without it.
+                // An unreadable event may contain the restriction, so nothing continues without it.
                 Err(error) => {
                     *kept = Err(error);
                     return ControlFlow::Break(());
@@ -63,11 +63,11 @@ async fn last_change_in(api: &ApiState, part: ParentRef) -> Result<LatestPolicyC
     let found = std::mem::replace(&mut *found.lock().unwrap_or_else(PoisonError::into_inner), Ok(None));
     found.map_err(|error| {
         tracing::error!(run = %part.run, "{error}");
-        ApiError::new(ProblemCode::Internal, "a run's log cannot be read; run `docket verify`")
+        ApiError::new(ProblemCode::Internal, "cannot read a run's log; run `docket verify`")
     })
 }
 
-/// The change, where it is one of the task's policy and says to what.
+/// Decodes a change of the task's policy.
 fn decode_task_policy_change(
     kind: &str,
     version: u16,
@@ -79,7 +79,8 @@ fn decode_task_policy_change(
     }
 }
 
-/// What must follow `Forked` for the task's policy to hold in a run that stands on `history`; nothing where it does.
+/// Returns the events that must follow `Forked` for the task's policy to apply to a run that
+/// continues `history`, if any.
 pub(super) fn missing_policy_events(
     changed: Option<&PolicyChanged>,
     history: &[Envelope],
@@ -96,7 +97,7 @@ pub(super) fn missing_policy_events(
     (vec![RunEvent::from(changed.clone()).encode(turn)], vec![changed.policy.hash])
 }
 
-/// A task's policy: as it was changed, else as it was submitted.
+/// Returns the task's policy: the changed one, otherwise the submitted one.
 pub(super) fn effective_policy(changed: Option<PolicyChanged>, submitted: Option<Policy>) -> Option<Policy> {
     changed.and_then(|changed| changed.rules).or(submitted)
 }

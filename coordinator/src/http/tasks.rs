@@ -26,11 +26,11 @@ use crate::{
     task_check::{check_and_redact_spec, check_base},
 };
 
-/// Tasks of a page where the query does not say.
+/// Default number of tasks per page.
 const PAGE_TASKS_DEFAULT: u32 = 100;
-/// Most tasks of a page.
+/// Maximum number of tasks per page.
 const PAGE_TASKS_MAX: u32 = 1000;
-/// Longest reason of an act, in bytes: it stands in the log.
+/// Maximum length of a reason in bytes, because it is recorded in the log.
 const REASON_BYTES_MAX: usize = 4096;
 
 pub(super) type HandlerResult = Result<Response<Body>, ApiError>;
@@ -49,7 +49,7 @@ pub(super) async fn submit_tasks(api: Arc<ApiState>, call: ApiRequest) -> Handle
     let submitted = api.store.submit(tasks, call.caller.log_name(), api.clock.now()).await;
     let submitted = submitted.map_err(|error| submit_error(error, &ids))?;
     if any_now || any_later {
-        // One whose time has passed already is available as well.
+        // A task whose scheduled time has passed is available as well.
         api.wakeups.notify_task_available();
     }
     if any_later {
@@ -59,7 +59,7 @@ pub(super) async fn submit_tasks(api: Arc<ApiState>, call: ApiRequest) -> Handle
     json_response(&SubmitResponse { tasks })
 }
 
-/// The refusal of a whole submit; an id that is taken is named by its place.
+/// Converts the error of a submit; an ID that exists is identified by its place in the request.
 fn submit_error(error: AppendError, ids: &[TaskId]) -> ApiError {
     let taken = if let AppendError::TaskIdConflict(taken) = &error { Some(taken.id) } else { None };
     let place = taken.and_then(|taken| ids.iter().position(|id| *id == taken));
@@ -70,14 +70,14 @@ fn submit_error(error: AppendError, ids: &[TaskId]) -> ApiError {
     }
 }
 
-/// Refuses an id that two tasks of a request have.
+/// Refuses requests in which two tasks have the same ID.
 fn check_distinct_ids(ids: &[TaskId], tasks: &[TaskSpec]) -> Result<(), ApiError> {
     let mut places = HashMap::with_capacity(ids.len());
     for (nth, id) in ids.iter().enumerate() {
         let Some(first) = places.insert(*id, nth) else { continue };
         let titles = [first, nth].map(|at| tasks[at].title.chars().take(60).collect::<String>());
         let detail = format!(
-            "tasks {first} (`{}`) and {nth} (`{}`) have the same id {id}; give each an id of its own",
+            "tasks {first} (`{}`) and {nth} (`{}`) have the same id {id}; give each its own id",
             titles[0], titles[1]
         );
         return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field(format!("ids[{nth}]")));
@@ -89,10 +89,10 @@ fn check_submit_request(request: SubmitRequest, redactor: &Redactor) -> Result<V
     let SubmitRequest { tasks, ids } = request;
     let wrong = |detail: String| ApiError::new(ProblemCode::InvalidRequest, detail);
     if tasks.is_empty() {
-        return Err(wrong("a submit holds at least one task".to_owned()).with_field("tasks"));
+        return Err(wrong("a submit must have at least one task".to_owned()).with_field("tasks"));
     }
     if tasks.len() > SUBMIT_TASKS_MAX {
-        let detail = format!("a submit holds at most {SUBMIT_TASKS_MAX} tasks; split it");
+        let detail = format!("a submit may have at most {SUBMIT_TASKS_MAX} tasks; split it");
         return Err(ApiError::new(ProblemCode::TooLarge, detail).with_field("tasks"));
     }
     let mut sound = Vec::with_capacity(tasks.len());
@@ -110,7 +110,7 @@ fn check_submit_request(request: SubmitRequest, redactor: &Redactor) -> Result<V
             Ok(ids.into_iter().zip(tasks).map(|(i, s)| with(i, s)).collect())
         }
         Some(ids) => {
-            Err(wrong(format!("{} ids for {} tasks; give one each, or none", ids.len(), tasks.len()))
+            Err(wrong(format!("{} ids for {} tasks; give one for each, or none", ids.len(), tasks.len()))
                 .with_field("ids"))
         }
     }
@@ -132,7 +132,7 @@ pub(super) async fn list_tasks(api: Arc<ApiState>, call: ApiRequest) -> HandlerR
     json_response(&page)
 }
 
-/// Refuses patterns that are no person's.
+/// Refuses unreasonably long patterns.
 pub(super) fn check_filter(query: &TaskQuery) -> Result<(), ApiError> {
     match query.overlong_pattern() {
         None => Ok(()),
@@ -160,7 +160,7 @@ pub(super) async fn cancel_task(api: Arc<ApiState>, call: ApiRequest) -> Handler
     let (record, run) =
         api.store.execute_command(id, decide, CommandBlobs::default(), api.clock.now()).await?;
     api.wake_waiters(&record);
-    // The worker that has it, if one has, learns it by its heartbeat's answer.
+    // The worker that holds the task learns of this in its next heartbeat.
     api.wakeups.notify_lease_lost();
     if let (Some(run), Some(_)) = (record.last_run, run) {
         api.wakeups.notify_append(run);
@@ -202,8 +202,9 @@ pub(super) async fn unpause_task(api: Arc<ApiState>, call: ApiRequest) -> Handle
     Ok(answered)
 }
 
-/// Does the same to what the task's run gave away and waits for, and to what that gave away. What cannot be done to one
-/// of them (it has ended, or rests for something else) is left; the whole can be asked for again.
+/// Applies the same command to the children that the task's run waits for, recursively. Children
+/// that cannot change (ended, or waiting for something else) are skipped; the request can be
+/// repeated.
 pub(super) async fn apply_to_children(
     api: &ApiState,
     parent: TaskId,
@@ -231,7 +232,7 @@ pub(super) async fn apply_to_children(
     Ok(())
 }
 
-/// Runs a command on the call's task and wakes those who follow its run.
+/// Runs a command on the task of the request and wakes the followers of its run.
 pub(super) async fn execute_task_command(
     api: &ApiState,
     call: &ApiRequest,
@@ -252,7 +253,7 @@ fn read_reason(api: &ApiState, call: &ApiRequest) -> Result<String, ApiError> {
     check_reason(api, &reason)
 }
 
-/// A reason as it may stand in the log.
+/// Checks and redacts a reason for the log.
 pub(super) fn check_reason(api: &ApiState, reason: &str) -> Result<String, ApiError> {
     if reason.len() > REASON_BYTES_MAX {
         let detail = format!("`reason` may have at most {REASON_BYTES_MAX} bytes");

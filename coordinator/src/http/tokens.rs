@@ -1,6 +1,7 @@
-//! Routes of API tokens: make, list, revoke. For admins.
+//! Routes of API tokens: create, list, revoke. For admins.
 //!
-//! What is made or revoked is an event of `system/tokens`. This coordinator knows of it when it answers.
+//! Creating or revoking a token is an event in `system/tokens`. This coordinator has applied it
+//! when it responds.
 
 use std::sync::Arc;
 
@@ -36,13 +37,14 @@ pub(super) async fn list_tokens(api: Arc<ApiState>, _: ApiRequest) -> HandlerRes
 
 pub(super) async fn create_token(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     if let Caller::ApiToken { session: Some(_), .. } = call.caller {
-        // What a browser was tricked into, or a copy of its cookie, ends within the day.
-        let detail = "a browser's session makes no tokens; `docket token create` does";
+        // Sessions expire within the day; a token created through a tricked browser or a stolen cookie must
+        // not outlive that.
+        let detail = "a browser session cannot create tokens; use `docket token create`";
         return Err(ApiError::new(ProblemCode::Forbidden, detail));
     }
     let CreateTokenRequest { name, role, expires_in_ms } = call.json()?;
     if !name.is_valid_for_creation() {
-        let detail = "a token's name begins with a letter or digit";
+        let detail = "a token's name must start with a letter or digit";
         return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("name"));
     }
     if expires_in_ms.is_some_and(|ms| ms == 0 || ms > TOKEN_LIFETIME_MS_MAX) {
@@ -53,7 +55,7 @@ pub(super) async fn create_token(api: Arc<ApiState>, call: ApiRequest) -> Handle
     let expires_at =
         expires_in_ms.map(|ms| Timestamp(now.0.saturating_add_unsigned(ms.saturating_mul(1000))));
     let secret = format!("{API_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(clock::fresh_secret()));
-    let hash = BlobHash::of(secret.as_bytes());
+    let hash = BlobHash::hash_bytes(secret.as_bytes());
     api.tokens.fold.catch_up(&*api.store).await?;
     api.tokens.fold.with_fold(|tokens| check_new_token(&api, tokens, &name))?;
     audit::record_admin_act(&api, &call, AdminAct::CreateToken { name: name.clone(), role }).await?;
@@ -70,11 +72,11 @@ fn check_new_token(api: &ApiState, tokens: &TokensFold, name: &TokenName) -> Res
     if api.tokens.is_configured(name.as_str())
         || tokens.get(name).is_some_and(|record| record.is_valid_at(now))
     {
-        let detail = format!("there is a token `{name}`; revoke it first, or choose another name");
+        let detail = format!("token `{name}` already exists; revoke it first, or choose another name");
         return Err(ApiError::new(ProblemCode::WrongState, detail).with_field("name"));
     }
     if tokens.all().filter(|record| record.is_valid_at(now)).count() >= TOKENS_MAX {
-        let detail = format!("at most {TOKENS_MAX} tokens are good at once; revoke some");
+        let detail = format!("at most {TOKENS_MAX} tokens may be valid at once; revoke some");
         return Err(ApiError::new(ProblemCode::TooLarge, detail));
     }
     Ok(())
@@ -84,12 +86,12 @@ pub(super) async fn revoke_token(api: Arc<ApiState>, call: ApiRequest) -> Handle
     let name: TokenName = call.id()?;
     let RevokeTokenRequest {} = call.json()?;
     let may = |tokens: &TokensFold| match tokens.get(&name) {
-        // Revoked twice is revoked.
+        // Revoking twice has no further effect.
         Some(record) => Ok(record.revoked.is_none()),
         None if api.tokens.is_configured(name.as_str()) => {
             let detail = format!(
-                "`{name}` is the token of the coordinator's home: end the coordinator, remove the home's file \
-                 `token`, start it again"
+                "`{name}` is the token of the coordinator's home: stop the coordinator, remove the file `token` in \
+                 the home, and start it again"
             );
             Err(ApiError::new(ProblemCode::WrongState, detail).with_field("path"))
         }
@@ -101,7 +103,7 @@ pub(super) async fn revoke_token(api: Arc<ApiState>, call: ApiRequest) -> Handle
         let revoked = || SystemEvent::from(TokenRevoked { name: name.clone(), by: call.caller.log_name() });
         let decide = |tokens: &TokensFold| may(tokens).map(|may| may.then(revoked));
         api.tokens.fold.change(&*api.store, api.clock.now(), decide).await?;
-        // Whoever waits under it is told now, not when the wait ends.
+        // Requests that wait under this token are ended now.
         api.wakeups.notify_task_available();
         api.wakeups.notify_lease_lost();
     }
@@ -118,6 +120,6 @@ fn find_token_view(api: &ApiState, name: &TokenName) -> Result<TokenView, ApiErr
 }
 
 fn token_not_found(name: &TokenName) -> ApiError {
-    let detail = format!("there is no token `{name}`; `docket token list` shows them");
+    let detail = format!("there is no token `{name}`; see `docket token list`");
     ApiError::new(ProblemCode::NotFound, detail)
 }

@@ -1,7 +1,8 @@
 //! Routes of the dashboard: its files, and the sign-in of a browser.
 //!
-//! The files are open, for they hold no data; what the pages then ask for takes a token as everywhere. They stand in a
-//! table of their own: no client needs them described.
+//! The files are public, because they contain no data; the API calls of the pages require
+//! authentication as usual. The routes are in a separate table, because clients do not need them
+//! documented.
 
 use std::sync::Arc;
 
@@ -36,20 +37,20 @@ macro_rules! by {
     };
 }
 
-/// What the dashboard adds to the table of routes.
+/// The dashboard's routes.
 #[rustfmt::skip]
 pub(super) static UI_ROUTES: &[ApiRoute] = &[
-    ApiRoute::new((HttpMethod::Get, "/"), RouteAccess::DashboardPage, "Leads to the dashboard", by!(redirect_to_dashboard)),
-    ApiRoute::new((HttpMethod::Get, "/ui"), RouteAccess::DashboardPage, "Leads to the dashboard", by!(redirect_to_dashboard)),
-    ApiRoute::new((HttpMethod::Get, "/ui/"), RouteAccess::DashboardPage, "The dashboard", by!(serve_index)),
-    ApiRoute::new((HttpMethod::Get, "/ui/assets/{*name}"), RouteAccess::DashboardPage, "A file of the dashboard", by!(serve_asset)),
-    ApiRoute::new((HttpMethod::Get, "/ui/{*page}"), RouteAccess::DashboardPage, "The dashboard at one of its pages", by!(serve_index)),
-    ApiRoute::new((HttpMethod::Get, "/ui/login"), RouteAccess::DashboardPage, "The page that asks for a token", by!(serve_index)),
-    ApiRoute::new((HttpMethod::Post, "/ui/login"), RouteAccess::Public, "Takes a token and gives a browser a session", by!(login)).with_small_body(),
-    ApiRoute::new((HttpMethod::Post, "/ui/logout"), RouteAccess::Public, "Ends a browser's session", by!(logout)).with_small_body(),
+    ApiRoute::new((HttpMethod::Get, "/"), RouteAccess::DashboardPage, "Redirects to the dashboard", by!(redirect_to_dashboard)),
+    ApiRoute::new((HttpMethod::Get, "/ui"), RouteAccess::DashboardPage, "Redirects to the dashboard", by!(redirect_to_dashboard)),
+    ApiRoute::new((HttpMethod::Get, "/ui/"), RouteAccess::DashboardPage, "Returns the dashboard", by!(serve_index)),
+    ApiRoute::new((HttpMethod::Get, "/ui/assets/{*name}"), RouteAccess::DashboardPage, "Returns a dashboard file", by!(serve_asset)),
+    ApiRoute::new((HttpMethod::Get, "/ui/{*page}"), RouteAccess::DashboardPage, "Returns the dashboard for one of its pages", by!(serve_index)),
+    ApiRoute::new((HttpMethod::Get, "/ui/login"), RouteAccess::DashboardPage, "Returns the sign-in page", by!(serve_index)),
+    ApiRoute::new((HttpMethod::Post, "/ui/login"), RouteAccess::Public, "Signs in with a token and sets a session cookie", by!(login)).with_small_body(),
+    ApiRoute::new((HttpMethod::Post, "/ui/logout"), RouteAccess::Public, "Signs out", by!(logout)).with_small_body(),
 ];
 
-/// `POST /ui/login`.
+/// Body of `POST /ui/login`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LoginRequest {
@@ -71,7 +72,7 @@ async fn serve_asset(_: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     asset_response(&call.headers, dashboard::find_asset(&call.path_param))
 }
 
-/// A file, or that the browser has it.
+/// Returns a file, or that the browser already has it.
 fn asset_response(headers: &HeaderMap, asset: Option<&'static DashboardAsset>) -> HandlerResult {
     let Some(asset) = asset else {
         return Err(ApiError::new(ProblemCode::NotFound, "the dashboard has no such file"));
@@ -86,7 +87,7 @@ fn asset_response(headers: &HeaderMap, asset: Option<&'static DashboardAsset>) -
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, asset.content_type.clone());
     headers.insert(header::ETAG, asset.etag.clone());
-    // Another build's page must not meet this one's scripts: asked for each time, sent where it changed.
+    // Pages and scripts of different builds must not mix: the browser revalidates each time.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     Ok(response)
 }
@@ -99,13 +100,13 @@ async fn login(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     match role {
         TokenRole::Admin | TokenRole::Submit | TokenRole::Read => {}
         TokenRole::Worker => {
-            let detail = "a worker's token sees no tasks; take one of role read, submit or admin \
+            let detail = "a worker token cannot read tasks; use one with role read, submit or admin \
                           (`docket token create --role read`)";
             return Err(ApiError::new(ProblemCode::Forbidden, detail).with_field("token"));
         }
     }
     let session = api.sessions.issue_session(&hash, clock::fresh_secret(), api.clock.now());
-    let no_cookie = || ApiError::new(ProblemCode::Internal, "a session fits no cookie; a fault of docket");
+    let no_cookie = || ApiError::new(ProblemCode::Internal, "the session does not fit in a cookie; this is a bug in docket");
     let cookie = dashboard::set_session_cookie(&call.headers, &session).ok_or_else(no_cookie)?;
     let mut response = json_response(&WhoamiResponse { name, role })?;
     response.headers_mut().insert(header::SET_COOKIE, cookie);
@@ -124,7 +125,7 @@ async fn logout(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     Ok(response)
 }
 
-/// `GET /v1/whoami`: so that a page shows no buttons that would be refused.
+/// `GET /v1/whoami`: lets the page hide actions that would be refused.
 pub(super) async fn whoami(_: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     match call.caller {
         Caller::ApiToken { name, role, .. } => json_response(&WhoamiResponse { name, role }),

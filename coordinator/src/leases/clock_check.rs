@@ -1,5 +1,6 @@
-//! Compares this coordinator's clock with its source: the machine's wall clock, or the database's where coordinators share
-//! one. The rules are those of `clock.rs`; what a step means for leases is in `leader_lease.rs`.
+//! Compares this coordinator's clock with its source: the machine's wall clock, or the database's clock where
+//! coordinators share one. The rules are in `clock.rs`; the effect of a step on leases is in
+//! `leader_lease.rs`.
 
 use docket_schema::ids::Timestamp;
 
@@ -8,17 +9,18 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// How often the database's clock is asked for at the start before the best answer must do.
+/// How often the database's clock is read at startup before the best reading is accepted.
 const START_ATTEMPTS_MAX: u32 = 5;
 
-/// Within how many milliseconds of each other coordinators of one database follow a step of its clock: each sees it when
-/// it asks next, and follows it when it has held. As long again as between two questions is for answers that are late.
+/// Time, in milliseconds, within which all coordinators of a database follow a step of its clock: each sees
+/// it at its next reading and follows it once it has lasted. One more interval between readings allows for
+/// late replies.
 pub(super) const FOLLOW_SPREAD_MS: u64 = STEP_HOLD_MS + 2 * 5_000;
 
-/// What was seen of the clock.
+/// Result of a clock check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClockObservation {
-    /// No step, or one of this machine's own clock that is not followed, and so concerns no deadline.
+    /// No step, or an unfollowed step of this machine's own clock, which affects no deadline.
     Steady,
     /// A step of this machine's own clock was followed.
     OwnFollowed,
@@ -28,7 +30,7 @@ pub(crate) enum ClockObservation {
     SharedFollowed,
 }
 
-/// Looks at the source of the clock. `None` where the database's answer took too long to say anything.
+/// Observes the source of the clock. Returns `None` if the database's reply took too long to be usable.
 pub(crate) async fn check_clock(
     store: &dyn Store,
     clock: &Clock,
@@ -52,25 +54,25 @@ pub(crate) async fn check_clock(
     }))
 }
 
-/// Bounds how far this clock may be from the database's, in milliseconds, by an answer that may be late. `None` where
-/// they certainly differ by a step.
+/// Bounds the difference between this clock and the database's, in milliseconds, by a reply that may be late.
+/// Returns `None` if they certainly differ by a step.
 ///
-/// A late answer cannot say that the clocks agree, but it was read between the question and its arrival: if it lies
-/// between what this clock showed then, give or take what is no step ([`STEP_MIN_MS`]), the two differ by no more than
-/// the answer took and that. So the bound grows with the answer's delay, and a step never hides in it.
+/// A late reply cannot show that the clocks agree, but the database was read between request and reply: if
+/// its time lies between this clock's times at those moments, within [`STEP_MIN_MS`], the two differ by at
+/// most the round trip plus that. The bound grows with the delay, so it never hides a step.
 pub(crate) async fn bound_clock_error(store: &dyn Store, clock: &Clock) -> Result<Option<u64>, StoreError> {
     let asked = clock.now();
     let Some(theirs) = store.database_time().await? else { return Ok(Some(0)) };
     Ok(bound_error(asked, theirs, clock.now()))
 }
 
-/// As [`bound_clock_error`], of a question asked and answered at these times of this clock.
+/// Like [`bound_clock_error`], for a request sent and answered at these times of this clock.
 fn bound_error(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Option<u64> {
     let is_between = asked <= theirs.plus_ms(STEP_MIN_MS) && theirs <= answered.plus_ms(STEP_MIN_MS);
     is_between.then(|| answered.ms_since(asked).saturating_add(STEP_MIN_MS))
 }
 
-/// Sets the clock before anything is served: asks again where the database is slow to answer, as it is where many
+/// Sets the clock before anything is served. Reads again if the database replies slowly, as it does when many
 /// processes start at once.
 pub(crate) async fn set_clock(store: &dyn Store, clock: &Clock) -> Result<(), StoreError> {
     for _ in 0..START_ATTEMPTS_MAX {

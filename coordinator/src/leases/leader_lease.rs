@@ -1,25 +1,28 @@
-//! Who looks after the store: of all its coordinators one at a time, while its term lasts.
+//! Leader lease: one coordinator at a time maintains the store while its term lasts.
 //!
-//! The others wait and take over when the term is not renewed. Whether a new term may trust the deadlines that
-//! it finds depends on what was before it. A worker says every third of a lease that it lives; so long after a
-//! coordinator was last there, no lease of a living worker can have run out, and two thirds
-//! are left for it to find another coordinator. A term lasts a quarter of a lease and the window after it a twelfth:
-//! who takes over within both trusts. Later nobody was there, perhaps for everybody: every lease gets its whole time.
+//! The others wait and take over when the term is not renewed. Whether a new leader can trust the deadlines
+//! it finds depends on the gap before its term. Workers send a heartbeat every third of a lease, so for that
+//! long after a coordinator was last available no lease of a living worker can have expired, and two thirds
+//! remain for the worker to find another coordinator. A term lasts a quarter of a lease and the window after
+//! it a twelfth: a leader that takes over within both trusts the deadlines. After a longer gap every lease is
+//! extended to its full length, because workers may have had no coordinator at all.
 //!
-//! # Clocks that are stepped
-//! Deadlines and terms are instants that one coordinator writes and another reads, so a stepped clock (`clock.rs`) must
-//! end no lease early, nor keep one open:
+//! # Stepped clocks
+//! Deadlines and terms are instants that one coordinator writes and another reads, so a stepped clock
+//! (`clock.rs`) must neither end a lease early nor keep one open:
 //!
-//! - How long this coordinator's own term lasts is counted in elapsed time, which no step touches.
-//! - A term or deadline further off than its longest length was written by a clock that was wrong. It is shortened to
-//!   that length from now on ([`Term`]), so that it is not believed for as long as the step was.
-//! - After a step that is followed, every lease gets its whole time ([`Lead::heed`]), and no lease is ended until then.
-//! - Coordinators of one database follow its clock within some seconds of each other. While one of them has seen a step,
-//!   and until all have followed it and every living worker has been heard of since, it ends no lease. It looks at the
-//!   database's clock once more between finding a lease past its deadline and ending it (`expirer.rs`): either the
-//!   clocks agreed when it was found, or the step is seen.
+//! - The length of this coordinator's own term is measured in elapsed time, which no step affects.
+//! - A term or deadline further away than its maximum length was written by a wrong clock. It is shortened to
+//!   that length from now ([`TermRequest`]), so it is not believed for the length
+//!   of the step.
+//! - After a followed step every lease is extended to its full length
+//!   ([`LeaderLease::handle_clock_observation`]), and no lease is ended until then.
+//! - Coordinators of one database follow its clock within a few seconds of each other. From the first sight
+//!   of a step until all have followed it and every living worker has sent a heartbeat, a coordinator ends no
+//!   lease. It also reads the database's clock between finding an overdue lease and ending it (`expirer.rs`):
+//!   either the clocks agreed when it was found, or the step is seen.
 //!
-//! Invariant: no lease is ended here but while the term lasts, by a clock that agreed with its source at that moment.
+//! Invariant: a lease is ended only during the term, by a clock that agreed with its source at that moment.
 
 use std::{
     sync::{
@@ -39,12 +42,12 @@ use crate::{
     wakeups::WakeupBus,
 };
 
-/// What a term is for. Each is held for itself: a coordinator that tells nobody of anything holds no term to do so.
+/// Purpose of a leader lease. Each is held separately: a coordinator without notifications never leads them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeaderRole {
-    /// To end lost leases, and wake what is due.
+    /// End lost leases and wake due tasks.
     Maintenance,
-    /// To tell people and programs elsewhere.
+    /// Deliver notifications.
     Notifications,
 }
 
@@ -57,7 +60,7 @@ impl LeaderRole {
     }
 }
 
-/// See the module.
+/// A coordinator's hold on one leader role; see the module.
 pub(crate) struct LeaderLease {
     store: Arc<dyn Store>,
     clock: Arc<Clock>,
@@ -65,15 +68,15 @@ pub(crate) struct LeaderLease {
     role: LeaderRole,
     holder: String,
     lease_length: Arc<LeaseLength>,
-    /// Until when the term is ours, in elapsed time; 0 = it is not.
+    /// End of this coordinator's term, in elapsed time; 0 if it is not the leader.
     until: AtomicI64,
-    /// The steps that the clock has followed and that were heeded: between the two no lease is ended.
+    /// Clock steps that have been handled. No lease is ended while the clock has followed more.
     heeded_steps: AtomicU64,
-    /// Until when no lease is ended because a clock was stepped, in elapsed time.
+    /// Time until which no lease is ended because of a clock step, in elapsed time.
     quiet_until: AtomicI64,
-    /// Whether a step was followed and the leases have not been given their whole time since.
+    /// Whether a step was followed and leases have not been extended since.
     owes_grace: AtomicBool,
-    /// Whether waits may have been written by a clock that was ahead, since they were looked at last.
+    /// Whether waits may have been written by a clock that was ahead since they were last checked.
     owes_recheck: AtomicBool,
 }
 
@@ -104,22 +107,22 @@ impl LeaderLease {
         }
     }
 
-    /// Whether waits that are too long must be looked for.
+    /// Whether excessive waits must be searched for.
     pub(crate) fn owes_recheck(&self) -> bool {
         self.owes_recheck.load(Ordering::Acquire)
     }
 
-    /// They were.
+    /// Records that the search is done.
     pub(crate) fn mark_rechecked(&self) {
         self.owes_recheck.store(false, Ordering::Release);
     }
 
-    /// Whether this coordinator looks after the store now.
+    /// Whether this coordinator is the leader now.
     pub(crate) fn is_leader(&self) -> bool {
         BootInstant::now().0 < self.until.load(Ordering::Acquire)
     }
 
-    /// Whether it may end leases as well: not where a clock was stepped lately.
+    /// Whether it may end leases: it is the leader, and no clock was stepped recently.
     pub(crate) fn can_end_leases(&self) -> bool {
         self.is_leader()
             && self.heeded_steps.load(Ordering::Acquire) == self.clock.followed_steps()
@@ -127,8 +130,8 @@ impl LeaderLease {
             && BootInstant::now().0 >= self.quiet_until.load(Ordering::Acquire)
     }
 
-    /// Heeds what was seen of the clock: see the module. Where coordinators share one, a step counts from when it is
-    /// first seen, for others may have followed it already; else from when it is followed here.
+    /// Reacts to a clock observation; see the module. With a shared clock a step counts from when it is first
+    /// seen, because others may have followed it already; otherwise from when it is followed here.
     pub(crate) fn handle_clock_observation(&self, seen: ClockObservation) {
         let quiet_ms = match seen {
             ClockObservation::Steady => return,
@@ -143,13 +146,13 @@ impl LeaderLease {
             self.owes_grace.store(true, Ordering::Release);
             self.owes_recheck.store(true, Ordering::Release);
             self.heeded_steps.store(self.clock.followed_steps(), Ordering::Release);
-            // What is due by the new time.
+            // Tasks may be due by the new time.
             self.wakeups.notify_due_sooner();
             self.wakeups.notify_schedules();
         }
     }
 
-    /// Terms keep the configured length: how soon another coordinator takes over does not depend on late workers.
+    /// Terms keep the configured length: the time to failover must not depend on late workers.
     fn term_ms(&self) -> u64 {
         self.lease_length.configured_ms() / 4
     }
@@ -158,9 +161,9 @@ impl LeaderLease {
         self.lease_length.configured_ms() / 12
     }
 
-    /// Takes the term for `term_ms`, or continues it; whether it is ours.
+    /// Acquires or renews the term for `term_ms`; returns whether this coordinator is the leader.
     async fn acquire(&self, term_ms: u64) -> Result<bool, StoreError> {
-        // First, so that what is owed is given by the time that was followed, or is still owed.
+        // First, so that an extension still owed is given by the followed time or stays owed.
         let owes_grace = self.owes_grace.swap(false, Ordering::AcqRel);
         let (asked, now) = (BootInstant::now(), self.clock.now());
         let trust = match self.role {
@@ -192,17 +195,18 @@ impl LeaderLease {
                     let why = if owes_grace {
                         "the clock was stepped"
                     } else {
-                        "no coordinator looked after the store"
+                        "no coordinator maintained the store"
                     };
-                    tracing::info!(leases, "{why}; leases get their whole time");
-                    // A coordinator that has not followed the database's clock yet may write an earlier deadline meanwhile.
+                    tracing::info!(leases, "{why}; leases are extended to their full length");
+                    // A coordinator that does not yet follow the database's clock may write an earlier
+                    // deadline meanwhile.
                     self.quiet_until
                         .fetch_max(asked.plus_ms(self.lease_length.current_ms()).0, Ordering::AcqRel);
                 }
                 let until = asked.plus_ms(term_ms).0;
                 let began = self.until.swap(until, Ordering::AcqRel) <= asked.0;
                 if began && self.role == LeaderRole::Maintenance {
-                    // What is due is looked for by the holder of the term alone.
+                    // Only the leader looks for due tasks.
                     self.owes_recheck.store(true, Ordering::Release);
                     self.wakeups.notify_due_sooner();
                 }
@@ -212,7 +216,7 @@ impl LeaderLease {
     }
 }
 
-/// Keeps the term, or stands by. Runs until `shutdown`, and gives the term back then.
+/// Renews the term or waits for it until `shutdown`, and then gives it up.
 pub(crate) async fn maintain_leadership(lead: Arc<LeaderLease>, shutdown: CancellationToken) {
     let renew = Duration::from_millis(lead.term_ms() / 2);
     let look = Duration::from_millis(lead.takeover_window_ms() / 2);
@@ -221,7 +225,7 @@ pub(crate) async fn maintain_leadership(lead: Arc<LeaderLease>, shutdown: Cancel
             Ok(true) => renew,
             Ok(false) => look,
             Err(error) => {
-                tracing::warn!("who looks after the store is not known for now: {}", error_chain(&error));
+                tracing::warn!("cannot determine the leader: {}", error_chain(&error));
                 look
             }
         };
@@ -231,7 +235,7 @@ pub(crate) async fn maintain_leadership(lead: Arc<LeaderLease>, shutdown: Cancel
         }
     }
     if lead.is_leader() {
-        // Otherwise it ends by itself.
+        // If this fails, the term ends by itself.
         let _ = lead.acquire(0).await;
     }
 }

@@ -1,11 +1,11 @@
-//! How long a lease lasts. It starts at the configured length and grows while workers that are alive lose leases.
+//! Adaptive lease length: starts at the configured length and grows while living workers lose leases.
 //!
-//! A short lease hands over the work of a dead worker soon. On a busy machine it is also shorter than the time in which a
-//! live worker gets to renew it, and then the work goes round in circles: taken over, begun again, lost again. The
-//! evidence is a worker that is heard from after its lease expired. Each such worker doubles the length, up to
-//! [`GROWN_MS_MAX`]; a configuration with longer leases than that keeps its length.
+//! A short lease hands over a dead worker's tasks quickly. On a busy machine it can be shorter than the time
+//! a live worker needs to renew it, and then tasks move in circles: taken over, restarted, lost again. The
+//! evidence is a worker heard from after its lease expired. Each such worker doubles the length, up to
+//! [`GROWN_MS_MAX`]; a longer configured length is kept.
 //!
-//! Invariant: the length never falls below the configured one, and never falls while the process lives.
+//! Invariant: the length never falls below the configured one and never decreases while the process lives.
 
 use std::{
     collections::VecDeque,
@@ -17,24 +17,24 @@ use std::{
 
 use docket_schema::ids::IncarnationId;
 
-/// Longest lease that grows by itself, in milliseconds: the default length.
+/// Largest length reached by growth, in milliseconds: the default length.
 const GROWN_MS_MAX: u64 = 30_000;
-/// Most workers that are remembered as presumed dead; the oldest is forgotten first.
+/// Most workers remembered as presumed dead; the oldest is dropped first.
 const PRESUMED_DEAD_MAX: usize = 1024;
 
-/// See the module.
+/// Current lease length of a coordinator; see the module.
 #[derive(Debug)]
 pub(crate) struct LeaseLength {
     configured_ms: u64,
     current_ms: AtomicU64,
-    /// Workers whose lease expired, and from which nothing came since.
+    /// Workers whose lease expired and that have not been heard from since.
     presumed_dead: Mutex<VecDeque<IncarnationId>>,
-    /// Whether there are any: what most requests look at.
+    /// Whether there are any. Checked on most requests without taking the lock.
     has_presumed_dead: AtomicBool,
 }
 
 impl LeaseLength {
-    /// Leases of `configured_ms` milliseconds.
+    /// Starts with a lease length of `configured_ms` milliseconds.
     pub(crate) fn new(configured_ms: u64) -> Self {
         Self {
             configured_ms,
@@ -44,17 +44,17 @@ impl LeaseLength {
         }
     }
 
-    /// The length that the configuration asks for, in milliseconds.
+    /// Returns the configured length, in milliseconds.
     pub(crate) const fn configured_ms(&self) -> u64 {
         self.configured_ms
     }
 
-    /// The length of a lease that is granted or renewed now, in milliseconds.
+    /// Returns the current length for granted or renewed leases, in milliseconds.
     pub(crate) fn current_ms(&self) -> u64 {
         self.current_ms.load(Ordering::Relaxed)
     }
 
-    /// A lease of `worker` expired: it is dead, or late.
+    /// Records that a lease of `worker` expired: the worker is dead or late.
     pub(crate) fn record_expiry(&self, worker: IncarnationId) {
         let mut presumed_dead = self.presumed_dead.lock().unwrap_or_else(PoisonError::into_inner);
         if presumed_dead.contains(&worker) {
@@ -67,7 +67,7 @@ impl LeaseLength {
         self.has_presumed_dead.store(true, Ordering::Relaxed);
     }
 
-    /// `worker` sent a request. If its lease had expired, it was late and not dead, and leases grow.
+    /// Records a request from `worker`. If its lease had expired it was late, not dead, and leases grow.
     pub(crate) fn record_contact(&self, worker: IncarnationId) {
         if !self.has_presumed_dead.load(Ordering::Relaxed) {
             return;
@@ -76,7 +76,7 @@ impl LeaseLength {
         let Some(at) = presumed_dead.iter().position(|dead| *dead == worker) else { return };
         presumed_dead.remove(at);
         self.has_presumed_dead.store(!presumed_dead.is_empty(), Ordering::Relaxed);
-        // Under the lock: two late workers at once are two steps.
+        // Under the lock, so that two late workers at once count as two steps.
         let before = self.current_ms();
         let after = before.saturating_mul(2).min(GROWN_MS_MAX).max(before);
         if after > before {

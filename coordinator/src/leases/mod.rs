@@ -1,4 +1,4 @@
-//! What leases rest on: how long they last, which coordinator looks after them, and by which clock.
+//! Foundations of leases: their length, the leader that maintains them, and the clock check.
 
 mod clock_check;
 mod leader_lease;

@@ -1,5 +1,5 @@
-//! Reads the log on and raises what is to be told. One coordinator does, by its term; were there two, the stream's
-//! own order lets one of them write.
+//! Follows the log and raises notifications. One coordinator does so, under its leader lease; if there were
+//! two, the head check of the stream lets only one of them write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,18 +27,21 @@ use crate::{
     system::{FoldError, ImportedRanges, RestoreTimes, TailedFold},
 };
 
-/// How often the log is looked at when it had nothing new: how late somebody may be told.
+/// How often the log is polled when idle: bounds how late a notification is raised.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Wait after the store failed.
+/// Wait after a store failure.
 const STORE_RETRY: Duration = Duration::from_secs(2);
-/// Events that are read without a mark in the stream, when nothing of them was told: what is read again after a restart.
+/// Events read without recording progress in the stream if none raised a notification: bounds the events read
+/// again after a restart.
 const UNMARKED_EVENTS_MAX: u64 = 10_000;
-/// Notifications of one append, and batches that are looked at for it.
+/// Notifications per append, and batches checked for it.
 const RAISED_MAX: usize = EVENTS_PER_APPEND_MAX / 4;
-/// What is older is told to nobody: where no coordinator told anybody for long, news of long ago need no person now.
+/// Older events raise no notifications: after a long outage of all coordinators, old news needs no one's
+/// attention.
 const NEWS_AGE_MAX_MS: u64 = 7 * 24 * 3_600_000;
 
-/// Says where telling begins, if it has not begun: at the end of the log as it is now. What was before is told to nobody.
+/// Sets the starting point to the current end of the log if there is none yet. Earlier events raise no
+/// notifications.
 pub(crate) async fn start_following(
     table: &TailedFold<NotificationsFold>,
     store: &dyn Store,
@@ -56,10 +59,10 @@ pub(crate) async fn start_following(
     table.change(store, now, decide).await.map(drop)
 }
 
-/// The place of the last event, found by halving: the log may be long.
+/// Finds the position of the last event by bisection, because the log may be long.
 async fn find_log_end(store: &dyn Store) -> Result<Position, StoreError> {
     let most = i64::MAX.unsigned_abs();
-    // There is an event at `known`, and none after `beyond`.
+    // There is an event at `known` and none after `beyond`.
     let (mut known, mut beyond) = (0, 1);
     while let Some(event) = store.read_log(Position(beyond), 1).await?.first() {
         known = event.position.0;
@@ -75,7 +78,7 @@ async fn find_log_end(store: &dyn Store) -> Result<Position, StoreError> {
     Ok(Position(known))
 }
 
-/// Runs until `shutdown`.
+/// Follows the log until `shutdown`.
 pub(crate) async fn run_log_follower(desk: NotifyContext, shutdown: CancellationToken) {
     let (imports, restores) = (TailedFold::default(), TailedFold::default());
     let mut follower = LogFollower { context: desk, at: Position(0), unmarked: 0, imports, restores };
@@ -87,9 +90,9 @@ pub(crate) async fn run_log_follower(desk: NotifyContext, shutdown: Cancellation
                 if more { Duration::ZERO } else { jittered_interval(POLL_INTERVAL) }
             }
             Err(error) => {
-                // Once, not each time: without the store no route does anything either.
+                // Logged once per outage: without the store no route works either.
                 if !failing {
-                    tracing::error!("nobody is told of anything for now: {}", error_chain(&error));
+                    tracing::error!("cannot raise notifications: {}", error_chain(&error));
                 }
                 failing = true;
                 jittered_interval(STORE_RETRY)
@@ -104,29 +107,29 @@ pub(crate) async fn run_log_follower(desk: NotifyContext, shutdown: Cancellation
 
 struct LogFollower {
     context: NotifyContext,
-    /// Up to where this process has read, where that is further than the stream says.
+    /// Position this process has read to, if further than recorded in the stream.
     at: Position,
-    /// Events read since the stream's last mark.
+    /// Events read since progress was last recorded in the stream.
     unmarked: u64,
     imports: TailedFold<ImportedRanges>,
     restores: TailedFold<RestoreTimes>,
 }
 
-/// What a part of the log gives.
+/// Notifications from a page of the log.
 #[derive(Default)]
 struct PageNotifications {
     raised: Vec<NotificationRaised>,
-    /// Something was to be told, and no target wants it: it must not be told to one that is added later.
+    /// A notification was triggered that no target subscribes to: it must not go to a target added later.
     has_unwanted: bool,
-    /// Up to where it was read.
+    /// Position read to.
     position: Position,
     events: u64,
-    /// Batches of which a task had ended and has not after all: the end that comes is another than the one told.
+    /// Batches in which an ended task was reopened: their next end is a new one.
     reopened: BTreeSet<BatchId>,
 }
 
 impl LogFollower {
-    /// A page of the log. Whether there may be more.
+    /// Processes a page of the log; returns whether there may be more.
     async fn follow_page(&mut self) -> Result<bool, FoldError> {
         let NotifyContext { store, clock, notifications: table, leader_lease: lead, .. } =
             self.context.clone();
@@ -155,7 +158,7 @@ impl LogFollower {
             self.at = position;
             return Ok(true);
         };
-        // Whoever else read on meanwhile has raised the same.
+        // If another coordinator read on meanwhile, it has raised the same notifications.
         let decide = |known: &NotificationsFold| {
             let is_ours = known.position() == Some(durable);
             Ok::<_, FoldError>(if is_ours { events.clone() } else { Vec::new() })
@@ -165,7 +168,7 @@ impl LogFollower {
         Ok(true)
     }
 
-    /// Ends the waiting of what would never be told: nobody would hear of it otherwise.
+    /// Moves deliveries that can never succeed to the dead letters, so that they do not wait unnoticed.
     async fn dead_letter_undeliverable(&self) -> Result<(), FoldError> {
         let NotifyContext { store, clock, notifications: table, notifier, .. } = &self.context;
         let names: Vec<&str> = notifier.targets().iter().map(|target| target.view.name.as_str()).collect();
@@ -173,12 +176,12 @@ impl LogFollower {
         let given_up = table.with_fold(|known| decide(known).len());
         if given_up > 0 {
             table.change(&**store, clock.now(), |known| Ok::<_, FoldError>(decide(known))).await?;
-            tracing::warn!("{given_up} notifications are dead letters without an attempt (docket notify)");
+            tracing::warn!("{given_up} notifications became dead letters without an attempt (docket notify)");
         }
         Ok(())
     }
 
-    /// What a page gives, or its beginning.
+    /// Collects the notifications of a page, or of its beginning.
     async fn read_page(&mut self, page: &[Envelope]) -> Result<PageNotifications, FoldError> {
         self.imports.catch_up(&*self.context.store).await?;
         self.restores.catch_up(&*self.context.store).await?;
@@ -193,7 +196,8 @@ impl LogFollower {
             let seen = match decide::effects_from_event(event) {
                 Ok(seen) => seen,
                 Err(error) => {
-                    tracing::warn!(stream = %event.stream, seq = %event.seq, "nobody is told of an event: {error}");
+                    tracing::warn!(stream = %event.stream, seq = %event.seq, "an event raises no \
+                         notification: {error}");
                     continue;
                 }
             };
@@ -212,7 +216,7 @@ impl LogFollower {
             let Some(task) = seen.ended_task else { continue };
             let store = &*self.context.store;
             ended.extend(find_task_batch(store, task).await?.map(|batch| (batch, event)));
-            // Nothing of another batch may go on now either.
+            // Tasks of other batches may be stranded now, too.
             if decide::can_strand_dependents(event) {
                 ended.extend(store.dependent_batches(task).await?.into_iter().map(|batch| (batch, event)));
             }
@@ -227,8 +231,8 @@ impl LogFollower {
         Ok(found)
     }
 
-    /// Whether an event was imported, or came back from the archive: it has a new place in the log, and is no news. What
-    /// brought it was committed with it, so that the folds know of it once they are read after it.
+    /// Whether an event was imported or restored from the archive: it has a new position but is not news. The
+    /// record of the import or restore was committed with it, so the folds know it once they have caught up.
     fn is_from_elsewhere(&self, event: &Envelope) -> bool {
         let StreamId::Task(task) = event.stream else { return false };
         let restored_at = self.restores.with_fold(|times| times.get(task));
@@ -251,11 +255,11 @@ impl LogFollower {
             return;
         }
         let (id, notice) = (source.notification_id(&notice), notice.with_truncated_texts());
-        tracing::info!(%id, kind = %notice.kind(), targets = targets.len(), "somebody is to be told");
+        tracing::info!(%id, kind = %notice.kind(), targets = targets.len(), "raised a notification");
         found.raised.push(NotificationRaised { id, source: Some(source), position: None, notice, targets });
     }
 
-    /// What is told, with what is known of its task or batch.
+    /// Builds a notification with the details of its task or batch.
     async fn build_notice(
         &self,
         tell: NotificationTrigger,
@@ -277,15 +281,15 @@ impl LogFollower {
         })
     }
 
-    /// That a batch has ended, where that is so and news; whatever was told of one that was reopened since is not of
-    /// this end.
+    /// Builds the notification of a batch's end, if it has ended and that is news; a report before the batch
+    /// was reopened does not count.
     async fn batch_end_notice(
         &self,
         batch: BatchId,
         reopened: bool,
     ) -> Result<Option<NotificationContent>, StoreError> {
         let store = &*self.context.store;
-        // Cheap beside the whole view, which counts every task: most ends of a task are not its batch's.
+        // Cheap compared with the full view, which counts every task: most task ends do not end a batch.
         let goes_on = |state: &TaskState| !state.is_ended() && *state != TaskState::Pending;
         let state = TaskStates::from_states(TaskState::ALL.into_iter().filter(goes_on));
         let open = TaskQuery { batch: Some(batch), state, limit: Some(1), ..TaskQuery::default() };
@@ -308,7 +312,8 @@ impl LogFollower {
     }
 }
 
-/// A task as it is told of; none where a delivery failed that nobody had asked for, for nobody waits for that one.
+/// Returns the task's details; `None` for a failed delivery that was not requested, since no one waits for
+/// it.
 async fn notice_task(
     store: &dyn Store,
     task: TaskId,
@@ -319,7 +324,7 @@ async fn notice_task(
         let is_asked = !delivers || record.spec.delivery_mode() != DeliveryMode::Patch;
         return Ok(is_asked.then(|| NotificationTask::from_record(&record, run)));
     }
-    // It was archived before anybody read of it.
+    // The task was archived before the event was read.
     let stub = store.find_stub(task.0).await?.and_then(|stub| stub.task);
     Ok(stub.map(|kept| NotificationTask {
         task,
@@ -338,7 +343,7 @@ async fn find_task_batch(store: &dyn Store, task: TaskId) -> Result<Option<Batch
     Ok(store.find_stub(task.0).await?.and_then(|stub| stub.task).and_then(|kept| kept.batch))
 }
 
-/// A batch as its newest task has it.
+/// Returns the batch's details as its newest task has them.
 async fn notice_batch(store: &dyn Store, batch: BatchId) -> Result<NotificationBatch, StoreError> {
     let query = TaskQuery { batch: Some(batch), limit: Some(1), ..TaskQuery::default() };
     let newest = store.list_tasks(query).await?.tasks.into_iter().next();

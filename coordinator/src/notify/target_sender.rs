@@ -1,4 +1,4 @@
-//! Tells one target, a notification at a time: a slow one holds up no other.
+//! Delivers to one target, one notification at a time, so that a slow target delays no other.
 
 use std::{ops::ControlFlow, time::Duration};
 
@@ -11,16 +11,16 @@ use tokio_util::sync::CancellationToken;
 use super::{DeliveryOutcome, NotificationMessage, NotificationTarget, NotifyContext};
 use crate::{clock::jittered_interval, decide, error_chain::error_chain, system::FoldError};
 
-/// Longest sleep: another coordinator's appends wake nobody here, and clocks are stepped.
+/// Longest sleep: appends of other coordinators do not wake this job, and clocks can be stepped.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
-/// How often it is looked whether the term is ours.
+/// How often a standby checks for the leader lease.
 const STANDBY_POLL: Duration = Duration::from_secs(1);
-/// Wait after the store failed.
+/// Wait after a store failure.
 const STORE_RETRY: Duration = Duration::from_secs(2);
-/// How long an attempt under way may take when the coordinator ends; one that is cut is made again by the next.
+/// Grace for an attempt in progress at shutdown; an interrupted attempt is repeated by the next leader.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// Runs until `shutdown`.
+/// Sends until `shutdown`.
 pub(crate) async fn run_target_sender(
     desk: NotifyContext,
     target: NotificationTarget,
@@ -41,7 +41,7 @@ pub(crate) async fn run_target_sender(
             Err(error) => {
                 if !failing {
                     let name = &target.view.name;
-                    tracing::error!(to = %name, "a target is not told for now: {}", error_chain(&error));
+                    tracing::error!(to = %name, "cannot notify a target: {}", error_chain(&error));
                 }
                 failing = true;
                 jittered_interval(STORE_RETRY)
@@ -49,7 +49,7 @@ pub(crate) async fn run_target_sender(
         };
         tokio::select! {
             () = shutdown.cancelled() => return,
-            // The table outlives its readers.
+            // The fold outlives its subscribers.
             _ = news.changed() => {}
             () = tokio::time::sleep(wait) => {}
         }
@@ -62,15 +62,15 @@ enum SenderStep {
     Never,
 }
 
-/// An attempt that ended, and is not in the log yet.
+/// An attempt that ended and is not recorded yet.
 struct UnrecordedAttempt {
     record: NotificationRecord,
     result: decide::DeliveryAttemptResult,
     ended_at: Timestamp,
 }
 
-/// One attempt, in the log. An attempt that the log did not take is kept in `made`: it is written before anything else is
-/// sent, so that no failure of the store has a target told again and again.
+/// Makes and records one attempt. An attempt that could not be recorded stays in `made` and is recorded
+/// before anything else is sent, so a store failure never causes repeated deliveries.
 async fn run_step(
     desk: &NotifyContext,
     target: &NotificationTarget,
@@ -78,7 +78,7 @@ async fn run_step(
     shutdown: &CancellationToken,
 ) -> Result<SenderStep, FoldError> {
     if !desk.leader_lease.is_leader() {
-        // Another tells now, and makes of it what it finds.
+        // Another coordinator leads now and handles what it finds in the log.
         *made = None;
         return Ok(SenderStep::After(jittered_interval(STANDBY_POLL)));
     }
@@ -95,13 +95,13 @@ async fn run_step(
     Ok(SenderStep::AtOnce)
 }
 
-/// Tells what is due; what to do instead where nothing is.
+/// Delivers the next due notification; returns what to do if nothing is.
 async fn attempt_delivery(
     desk: &NotifyContext,
     target: &NotificationTarget,
     shutdown: &CancellationToken,
 ) -> Result<ControlFlow<SenderStep, UnrecordedAttempt>, FoldError> {
-    // Where the stream cannot be read it could not be written either.
+    // If the stream cannot be read, it could not be written either.
     desk.notifications.catch_up(&*desk.store).await?;
     let name = target.view.name.as_str();
     let next =
@@ -112,7 +112,7 @@ async fn attempt_delivery(
     let now = desk.clock.now();
     let attempts = record.delivery_to(name).map_or(0, |delivery| delivery.attempts);
     if due_at > now && !decide::is_due_time_too_far(due_at, attempts, target.retry_policy, now) {
-        // Rounded up, so that it is due when this wakes.
+        // Rounded up, so that the delivery is due on wake-up.
         let wait = Duration::from_millis(due_at.ms_since(now).saturating_add(1));
         return Ok(ControlFlow::Break(SenderStep::After(wait.min(jittered_interval(SLEEP_MAX)))));
     }
@@ -128,26 +128,26 @@ async fn attempt_delivery(
     Ok(ControlFlow::Continue(UnrecordedAttempt { record, result: sent, ended_at: desk.clock.now() }))
 }
 
-/// Writes what became of an attempt, where it waits for one still.
+/// Records the result of an attempt if the notification still waits for one.
 async fn record_attempt(
     desk: &NotifyContext,
     target: &NotificationTarget,
     UnrecordedAttempt { record, result, ended_at }: &UnrecordedAttempt,
 ) -> Result<(), FoldError> {
-    let (name, id, now) = (target.view.name.as_str(), record.raised.id, *at);
+    let (name, id, now) = (target.view.name.as_str(), record.raised.id, *ended_at);
     let decide = |known: &NotificationsFold| {
         let record: Option<&NotificationRecord> = known.get(id);
         let event =
-            record.and_then(|record| decide::attempt_event(record, name, sent, target.retry_policy, now));
+            record.and_then(|record| decide::attempt_event(record, name, result, target.retry_policy, now));
         Ok::<_, FoldError>(event)
     };
-    // What to count is decided before it is written: once, whoever else writes meanwhile.
-    let outcome = delivery_outcome(record, target, sent, now);
+    // Decided before the write, so it is counted once even if another coordinator writes meanwhile.
+    let outcome = delivery_outcome(record, target, result, now);
     if desk.notifications.change(&*desk.store, desk.clock.now(), decide).await?
         && let Some(outcome) = outcome
     {
         desk.metrics.count_attempt(target.view.kind, outcome);
-        log_outcome(target, record, outcome, sent);
+        log_outcome(target, record, outcome, result);
     }
     Ok(())
 }
@@ -180,9 +180,10 @@ fn log_outcome(
     };
     match outcome {
         DeliveryOutcome::Delivered => tracing::info!(%id, to = %name, "a notification was delivered"),
-        DeliveryOutcome::Failed => tracing::info!(%id, to = %name, "a notification was not taken: {why}"),
+        DeliveryOutcome::Failed => tracing::info!(%id, to = %name, "a notification could not be delivered: \
+             {why}"),
         DeliveryOutcome::DeadLettered => {
-            tracing::warn!(%id, to = %name, "a notification is a dead letter (docket notify): {why}");
+            tracing::warn!(%id, to = %name, "a notification became a dead letter (docket notify): {why}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Accepts connections, each a task of its own with a seat that it gives back.
+//! Accepts connections and spawns a task for each, with a permit that it releases at its end.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -14,13 +14,13 @@ use super::{
 };
 use crate::http::{AuthenticatedOnce, ConnectionAddrs};
 
-/// Wait after `accept` failed: out of descriptors, mostly, and those come back.
+/// Wait after `accept` failed, usually for lack of descriptors, which become free again.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// How often failures of `accept` are told.
+/// Shortest interval between log lines about `accept` failures.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Failures of `accept` since they were last told: out of descriptors it fails twenty times a second.
+/// Counts `accept` failures between log lines: without free descriptors it fails twenty times a second.
 #[derive(Default)]
 struct AcceptFailures {
     count: u64,
@@ -28,7 +28,7 @@ struct AcceptFailures {
 }
 
 impl AcceptFailures {
-    /// Counts one at `now`; whether it is time to tell of them.
+    /// Counts a failure at `now`; returns whether it is time to log.
     fn should_log_failure(&mut self, now: Instant) -> bool {
         self.count += 1;
         let is_told = self.last_logged.is_none_or(|told| now.duration_since(told) >= LOG_INTERVAL);
@@ -43,7 +43,7 @@ impl AcceptFailures {
     }
 }
 
-/// See the module.
+/// Accept loop of a listener; see the module.
 pub(super) struct ConnectionAcceptor {
     pub(super) listener: TcpListener,
     pub(super) tls: Option<TlsIdentity>,
@@ -56,7 +56,7 @@ pub(super) struct ConnectionAcceptor {
 }
 
 impl ConnectionAcceptor {
-    /// Until the shutdown.
+    /// Accepts connections until shutdown.
     pub(super) async fn run(self) {
         let mut failures = AcceptFailures::default();
         loop {
@@ -70,14 +70,14 @@ impl ConnectionAcceptor {
                     if failures.should_log_failure(Instant::now()) {
                         tracing::warn!(
                             failures = failures.take_count(),
-                            "connections are not accepted: {error}"
+                            "cannot accept connections: {error}"
                         );
                     }
                     tokio::time::sleep(ACCEPT_RETRY).await;
                     continue;
                 }
             };
-            // Only once somebody is there does anybody have to make room.
+            // Room is made only once a connection has arrived.
             let room = tokio::select! {
                 () = self.shutdown.cancelled() => return,
                 room = self.limiter.acquire_slot() => room,
@@ -90,13 +90,13 @@ impl ConnectionAcceptor {
                         tokio::select! {
                             () = serve => {}
                             () = seat.evicted.cancelled() => {
-                                tracing::debug!(%peer, "a connection without a token makes room");
+                                tracing::debug!(%peer, "evicting a connection without a token");
                             }
                         }
                         drop(seat);
                     });
                 }
-                None => tracing::debug!(%peer, "a connection above the share of its address is closed"),
+                None => tracing::debug!(%peer, "closing a connection beyond the limit of its address"),
             }
         }
     }
@@ -116,7 +116,8 @@ impl ConnectionAcceptor {
         };
         let tls = self.tls.clone();
         async move {
-            // An answer is one small write; Nagle would hold it back for the client's acknowledgement.
+            // A response is one small write, which Nagle's algorithm would delay until the client's
+            // acknowledgement.
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!("TCP_NODELAY: {error}");
             }
@@ -130,8 +131,8 @@ impl ConnectionAcceptor {
             };
             match shaken {
                 Ok(Ok(stream)) => connection.serve_stream(stream, ends).await,
-                Ok(Err(error)) => tracing::debug!(%peer, "no TLS handshake: {error}"),
-                Err(_) => tracing::debug!(%peer, "no TLS handshake within {within:?}"),
+                Ok(Err(error)) => tracing::debug!(%peer, "TLS handshake failed: {error}"),
+                Err(_) => tracing::debug!(%peer, "TLS handshake timed out after {within:?}"),
             }
         }
     }

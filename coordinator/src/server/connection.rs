@@ -1,8 +1,8 @@
-//! One connection: HTTP/1.1 on a stream that watches how slow its other side is.
+//! One connection: HTTP/1.1 on a stream that enforces timeouts for slow clients.
 //!
-//! hyper bounds how long a connection may be idle. What it does not tell apart is done here: a head that was
-//! begun must be whole soon, and an answer that nobody takes ends the connection. What a reader has not taken
-//! stands in a buffer of hyper's and one of the system's, both bounded.
+//! hyper bounds how long a connection may be idle. The cases it does not distinguish are handled here: a
+//! request head that was begun must be completed soon, and a response that the client does not read ends the
+//! connection. Unread response data is held in one buffer of hyper's and one of the system's, both bounded.
 
 use std::{
     io,
@@ -42,15 +42,15 @@ use crate::{
     http::{AuthenticatedOnce, ConnectionAddrs},
 };
 
-/// Largest head of a request, in bytes, and most headers: beyond them hyper itself answers 431, or 414 for the
-/// target alone, and ends the connection.
+/// Largest request head in bytes, and most headers. Beyond them hyper itself replies 431, or 414 for the
+/// target alone, and closes the connection.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const HEADERS_MAX: usize = 64;
 
-/// See the module.
+/// A connection with its timeouts; see the module.
 pub(super) struct HttpConnection {
     pub(super) service: Router,
-    /// Told when a good token came.
+    /// Set once a valid token was received.
     pub(super) authenticated: AuthenticatedOnce,
     pub(super) timeouts: ConnectionTimeouts,
     pub(super) shutdown: CancellationToken,
@@ -58,7 +58,7 @@ pub(super) struct HttpConnection {
 }
 
 impl HttpConnection {
-    /// Serves it to its end.
+    /// Serves the connection until it ends.
     pub(super) async fn serve_stream<S>(self, stream: S, ends: ConnectionAddrs)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -86,24 +86,24 @@ impl HttpConnection {
             }
         };
         if let Err(error) = ended {
-            // A client that goes away in the middle is no event of ours.
+            // A client that disconnects in mid-request is not an error of ours.
             tracing::debug!("a connection ended: {}", error_chain(&error));
         }
     }
 }
 
-/// What a connection is at.
+/// Phase of a connection.
 #[derive(Debug, Default)]
 struct ConnectionPhase(AtomicU8);
 
 impl ConnectionPhase {
-    /// Before the first request was whole.
+    /// Before the first request head is complete.
     const FRESH: u8 = 0;
     /// Between two requests.
     const IDLE: u8 = 1;
-    /// A head has begun to come.
+    /// A request head has started to arrive.
     const HEAD: u8 = 2;
-    /// A request is being answered, up to the last byte of the answer's body.
+    /// A request is being handled, until the last byte of the response body.
     const BUSY: u8 = 3;
 
     fn get(&self) -> u8 {
@@ -115,7 +115,7 @@ impl ConnectionPhase {
     }
 }
 
-/// The router, told who is at the other end.
+/// The router with the addresses of the connection.
 struct ConnectionService {
     router: TowerToHyperService<Router>,
     addrs: ConnectionAddrs,
@@ -141,8 +141,8 @@ impl Service<Request<Incoming>> for ConnectionService {
     }
 }
 
-/// An answer's body, at whose end the connection is idle again: a stream that lasts for hours is an answer
-/// all that time, whatever its reader sends meanwhile.
+/// A response body that marks the connection idle when it ends: a stream that lasts for hours counts as a
+/// response all that time, whatever its reader sends meanwhile.
 struct TrackedBody {
     body: Body,
     phase: Arc<ConnectionPhase>,
@@ -169,19 +169,19 @@ impl hyper::body::Body for TrackedBody {
 }
 
 impl Drop for TrackedBody {
-    /// hyper drops a body once it has all of it, or needs none.
+    /// hyper drops a body once it has all of it or needs none.
     fn drop(&mut self) {
         self.phase.set(ConnectionPhase::IDLE);
     }
 }
 
-/// A stream that gives up on a side that is too slow.
+/// A stream that fails when the other side is too slow.
 struct TimeoutStream<S> {
     stream: S,
     phase: Arc<ConnectionPhase>,
-    /// When the head that is being read began.
+    /// When the current request head began.
     head_started: Option<Instant>,
-    /// Until the first request is whole.
+    /// Timeout of the first request head.
     first: LazyTimeout,
     opened: Instant,
     head: LazyTimeout,
@@ -197,7 +197,7 @@ impl<S> TimeoutStream<S> {
     }
 }
 
-/// A limit that is only looked at while somebody waits.
+/// A timeout whose timer is only created while someone waits.
 struct LazyTimeout {
     limit: Duration,
     sleep: Option<Pin<Box<Sleep>>>,
@@ -209,7 +209,7 @@ impl LazyTimeout {
         Self { limit: within, sleep: None, is_set: false }
     }
 
-    /// Ready once the limit has passed since `since`, or since the first poll after [`Self::stop`].
+    /// Ready once the timeout has passed since `since`, or since the first poll after [`Self::stop`].
     fn poll_expired(&mut self, cx: &mut Context<'_>, since: Option<Instant>) -> Poll<()> {
         let until = since.unwrap_or_else(Instant::now) + self.limit;
         if !self.is_set {
@@ -245,7 +245,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
                 Poll::Ready(_) => opened.elapsed() >= self.first.limit,
                 Poll::Pending => self.first.poll_expired(cx, Some(opened)).is_ready(),
             };
-            return if late { Poll::Ready(Err(timeout_error("no request came"))) } else { read };
+            return if late { Poll::Ready(Err(timeout_error("no request arrived in time"))) } else { read };
         }
         if buf.filled().len() > before && self.phase.get() == ConnectionPhase::IDLE {
             self.phase.set(ConnectionPhase::HEAD);
@@ -255,25 +255,25 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
         if self.phase.get() != ConnectionPhase::HEAD {
             return read;
         }
-        // A head that comes in one piece, as nearly all do, never touches the timer.
+        // A head that arrives in one piece, as nearly all do, never touches the timer.
         let begun = self.head_started;
         let late = match &read {
             Poll::Ready(_) => begun.is_some_and(|begun| begun.elapsed() >= self.head.limit),
             Poll::Pending => self.head.poll_expired(cx, begun).is_ready(),
         };
-        if late { Poll::Ready(Err(timeout_error("the head of a request came too slowly"))) } else { read }
+        if late { Poll::Ready(Err(timeout_error("the head of a request arrived too slowly"))) } else { read }
     }
 }
 
 impl<S: AsyncWrite + Unpin> TimeoutStream<S> {
-    /// Passes on what a write gave, and ends a wait that lasts too long.
+    /// Passes a write's result on and fails a write that stalls for too long.
     fn check_write<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if wrote.is_ready() {
             self.stalled.reset();
             return wrote;
         }
         ready!(self.stalled.poll_expired(cx, None));
-        Poll::Ready(Err(timeout_error("nobody reads the answer")))
+        Poll::Ready(Err(timeout_error("the client does not read the response")))
     }
 }
 

@@ -1,5 +1,5 @@
-//! How many connections there may be: in all, and from one address. Where there is no room, the oldest that
-//! never brought a good token makes some, so that nobody without one keeps anybody out by staying.
+//! Connection limits, in total and per address. If there is no room, the oldest connection that never sent a
+//! valid token is evicted, so an unauthenticated client cannot keep others out by staying connected.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::{AuthenticatedOnce, peer_network};
 
-/// See the module.
+/// Limits connections; see the module.
 pub(super) struct ConnectionLimiter {
     slots: Arc<Semaphore>,
     per_peer: u32,
@@ -22,9 +22,9 @@ pub(super) struct ConnectionLimiter {
 
 #[derive(Default)]
 struct ActiveConnections {
-    /// How many each address has.
+    /// Number of connections of each address.
     per_address: HashMap<IpAddr, u32>,
-    /// All that are not asked to leave, the oldest first.
+    /// All connections not asked to leave, oldest first.
     by_age: BTreeMap<u64, ActiveConnection>,
     next_id: u64,
 }
@@ -36,7 +36,8 @@ struct ActiveConnection {
 }
 
 impl ActiveConnections {
-    /// Asks the oldest that never brought a good token to leave, of `peer` or of all. Whether there was one.
+    /// Evicts the oldest connection, of `peer` or of all, that never sent a valid token. Returns whether
+    /// there was one.
     fn evict_oldest(&mut self, peer: Option<IpAddr>) -> bool {
         let fits = |seated: &ActiveConnection| {
             peer.is_none_or(|peer| seated.peer == peer) && !seated.authenticated.0.load(Ordering::Relaxed)
@@ -45,7 +46,7 @@ impl ActiveConnections {
         let left = oldest.and_then(|nth| self.by_age.remove(&nth));
         if let Some(ActiveConnection { evicted: leave, peer, .. }) = &left {
             leave.cancel();
-            // It does not count for its address from here on.
+            // From here on it no longer counts for its address.
             self.release_address(*peer);
         }
         left.is_some()
@@ -62,14 +63,14 @@ impl ActiveConnections {
 }
 
 impl ConnectionLimiter {
-    /// Whoever is on this machine may take three quarters: run processes and workers, and never all.
+    /// Loopback may take three quarters, for run processes and workers, but never all.
     pub(super) fn new(all: u32, per_peer: u32) -> Arc<Self> {
         let loopback = per_peer.max(all / 4 * 3).min(all.saturating_sub(1)).max(1);
         let all = Arc::new(Semaphore::new(all as usize));
         Arc::new(Self { slots: all, per_peer, per_loopback: loopback, active: Mutex::default() })
     }
 
-    /// Waits until there is room for anybody, and makes some where that can be. `None` = never again.
+    /// Waits for a free slot and evicts a connection where possible. Returns `None` after shutdown.
     pub(super) async fn acquire_slot(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(room) = Arc::clone(&self.slots).try_acquire_owned() {
             return Some(room);
@@ -78,7 +79,7 @@ impl ConnectionLimiter {
         Arc::clone(&self.slots).acquire_owned().await.ok()
     }
 
-    /// Takes a seat for `peer`; `None` where it has as many as it may, each with a good token.
+    /// Takes a permit for `peer`; `None` if the address has its maximum, all with valid tokens.
     pub(super) fn acquire_permit(
         self: &Arc<Self>,
         peer: IpAddr,
@@ -108,13 +109,13 @@ impl ConnectionLimiter {
     }
 }
 
-/// A connection's place, until it is dropped.
+/// A connection's slot, released on drop.
 pub(super) struct ConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
     id: u64,
-    /// To be set once a good token came.
+    /// To be set once a valid token was received.
     pub(super) authenticated: AuthenticatedOnce,
-    /// Cancelled when the connection is to make room.
+    /// Cancelled when the connection has to make room.
     pub(super) evicted: CancellationToken,
     _room: OwnedSemaphorePermit,
 }
@@ -122,7 +123,7 @@ pub(super) struct ConnectionPermit {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut taken = self.limiter.active.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever was asked to leave has been counted out.
+        // An evicted connection has already been subtracted.
         if let Some(ActiveConnection { peer, .. }) = taken.by_age.remove(&self.id) {
             taken.release_address(peer);
         }

@@ -1,12 +1,12 @@
-//! How many files and sockets this process may have open, and so how many connections.
+//! File descriptor limit of this process, and the connection limit derived from it.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// No more than this is asked for: some programs that are started later look at every number up to the limit.
+/// Most descriptors requested: some programs started later iterate over all numbers up to the limit.
 const OPEN_FILES_WANTED: u64 = 65_536;
 
-/// Raises the soft limit of this process towards the hard one: what a login gives is meant for programs of
-/// another time. To be called before anything is served.
+/// Raises this process's soft limit towards the hard limit, because the usual login default is too low for a
+/// server. Call it before anything is served.
 pub fn raise_limit() {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
     let wanted = hard.min(OPEN_FILES_WANTED);
@@ -17,20 +17,20 @@ pub fn raise_limit() {
     }
 }
 
-/// How many connections there may be of those that were configured.
+/// Returns how many of the configured connections the descriptor limit allows.
 pub(super) fn bounded_connections(configured: u32) -> u32 {
     let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return configured };
     let most = connections_within(configured, soft);
     if most < configured {
         tracing::warn!(
-            "{most} connections at most, not {configured}: this process may have {soft} files open; raise \
+            "at most {most} connections, not {configured}: this process can have {soft} files open; raise \
              `LimitNOFILE=` of the unit, or `ulimit -n`"
         );
     }
     most
 }
 
-/// Half of what may be open is for connections; the store, run processes and logs have the rest.
+/// Half of the descriptors are for connections; the rest is for the store, run processes and logs.
 fn connections_within(configured: u32, open_files_max: u64) -> u32 {
     configured.min(u32::try_from(open_files_max / 2).unwrap_or(u32::MAX)).max(1)
 }

@@ -1,4 +1,4 @@
-//! TLS for a listener beyond this machine: a certificate and its key, by rustls.
+//! TLS for the listener, with a certificate and its key, by rustls.
 
 use std::{
     os::unix::fs::MetadataExt as _,
@@ -10,8 +10,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-/// Bits of a key file's mode that let strangers read it, or others than its owner write it. Its group may read
-/// it: that is how keys are shared with the one service that needs them.
+/// Mode bits of a key file that let others read it, or the group write it. The group may read it, which is
+/// how keys are shared with the one service that needs them.
 const FORBIDDEN_KEY_MODE: u32 = 0o027;
 
 /// Certificate and key of a listener.
@@ -24,38 +24,37 @@ impl std::fmt::Debug for TlsIdentity {
     }
 }
 
-/// Why there is no identity.
+/// Why a TLS identity cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read as what it should be.
-    #[error("{} holds no {what} in PEM that can be read", path.display())]
+    /// A file cannot be read or has the wrong content.
+    #[error("{} contains no readable {what} in PEM format", path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// What it should contain.
         what: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         source: rustls::pki_types::pem::Error,
     },
-    /// The key is open to others.
+    /// Other users can access the key.
     #[error(
-        "others may read or change the key {} (mode {mode:04o}); `chmod 600` it, it may be known to somebody by now",
+        "other users can read or change the key {} (mode {mode:04o}); `chmod 600` it and consider it \
+         compromised",
         path.display()
     )]
     KeyExposed {
-        /// The file.
         path: PathBuf,
         /// Its mode.
         mode: u32,
     },
-    /// The two do not make an identity.
-    #[error("certificate and key do not go together, or are of a kind that cannot be used")]
+    /// Certificate and key do not belong together.
+    #[error("certificate and key do not match, or are of an unsupported kind")]
     InvalidIdentity(#[from] rustls::Error),
 }
 
 impl TlsIdentity {
-    /// Reads a chain of certificates, the server's own first, and its key.
+    /// Loads a certificate chain, the server's own first, and its key.
     ///
     /// # Errors
     /// [`TlsError`] names the file.
@@ -85,7 +84,7 @@ impl TlsIdentity {
         Ok(Self(TlsAcceptor::from(Arc::new(config))))
     }
 
-    /// Shakes hands.
+    /// Performs the handshake.
     pub(super) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
         self.0.accept(stream).await
     }

@@ -1,11 +1,13 @@
 //! The store: the log, its blobs, and the projections written with it in one transaction.
 //!
-//! The only place with SQL. Two backends behind [`Store`], held to one conformance suite. What a command means is decided
-//! in [`crate::decide`]; the store loads, calls the decision, appends what it says, projects, commits, or does none of it.
+//! The only place with SQL. Two backends implement [`Store`] and pass one conformance suite. The meaning of a
+//! command is decided in [`crate::decide`]; the store loads the record, calls the decision, appends its
+//! events, updates projections and commits, or does nothing.
 //!
-//! Folders, each of which may know those above it: `api/` (what callers see), `db/` (the layer between our SQL and the two
-//! databases), `queries/`, `blobs/` and `archive/` (reads), `writer/` (how writes reach the database), `verify/`, `plan/`
-//! (what each command means), [`SqlStore`], and `sqlite/` and `postgres/`, which open one.
+//! Folders, each of which may use those above it: `api/` (interface for callers), `db/` (layer between our
+//! SQL and the two databases), `queries/`, `blobs/` and `archive/` (reads), `writer/` (how writes reach the
+//! database), `verify/`, `plan/` (the meaning of each command), [`SqlStore`], and `sqlite/` and `postgres/`,
+//! which open one.
 
 mod api;
 mod archive;

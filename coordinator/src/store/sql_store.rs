@@ -1,7 +1,7 @@
-//! The store as its callers have it, on either database: reads go to the pool, writes to the queue of a writer.
+//! The store implementation on both databases: reads go to the pool, writes to a writer's queue.
 //!
-//! Each part of [`Store`](super::Store) is a file of `sql_store/`, and each of its methods one line: a query, or a command
-//! whose reply is waited for.
+//! Each part of [`Store`](super::Store) has a file in `sql_store/`, and each method is one line: a query, or
+//! a command whose reply is awaited.
 
 mod admin;
 mod archives;
@@ -29,9 +29,9 @@ use super::{
 /// A store on SQLite or PostgreSQL.
 pub struct SqlStore {
     pool: DbPool,
-    /// The queues of the writers. None are left of a store that was closed.
+    /// Queues of the writers; empty once the store is closed.
     queues: Mutex<Vec<mpsc::Sender<WriteRequest>>>,
-    /// Each ends when its writer has.
+    /// Each completes when its writer has ended.
     writers: Mutex<Vec<oneshot::Receiver<()>>>,
     metrics: Arc<WriterMetrics>,
     coordinator_hints: Option<Arc<dyn CoordinatorHints>>,
@@ -54,18 +54,18 @@ impl SqlStore {
         Ok(Self { pool: db, queues, writers, metrics: meters, coordinator_hints: None, external_blobs: None })
     }
 
-    /// With hints between coordinators.
+    /// Adds hints between coordinators.
     pub(super) fn with_hints(self, hints: Arc<dyn CoordinatorHints>) -> Self {
         Self { coordinator_hints: Some(hints), ..self }
     }
 
-    /// With large blobs outside of the database.
+    /// Stores large blobs outside the database.
     #[must_use]
     pub fn with_external_blobs(self, external: ExternalBlobSettings) -> Self {
         Self { external_blobs: Some(ExternalBlobStore::new(external)), ..self }
     }
 
-    /// Makes rows of blobs. Large ones are external files by then, if there is a place for them.
+    /// Builds rows of blobs. Large ones are first written to external files, if configured.
     async fn pack_blobs(&self, blobs: Vec<NewBlob>, now: Timestamp) -> Result<Vec<PackedBlob>, StoreError> {
         match &self.external_blobs {
             Some(external) => external.pack_blobs(self, &self.pool, blobs, now).await,
@@ -73,7 +73,8 @@ impl SqlStore {
         }
     }
 
-    /// Sends a command to its writer and waits for the reply, which comes when the command is committed or refused.
+    /// Sends a command to its writer and waits for the reply, which is sent once the command is committed or
+    /// refused.
     async fn execute_write<C: WriteCommand>(&self, command: C) -> Result<C::Done, C::Error> {
         let (request, reply) = PendingCommand::channel(command);
         match self.queue_for(&request) {

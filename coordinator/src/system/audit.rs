@@ -1,4 +1,4 @@
-//! Appends to `system/audit`: administrative acts, and calls that were refused for their tokens.
+//! Appends to `system/audit`: administrative actions, and requests rejected for their tokens.
 
 use docket_schema::{
     ids::{SystemTopic, Timestamp},
@@ -8,7 +8,7 @@ use docket_schema::{
 use super::system_append;
 use crate::store::{AppendCondition, AppendError, Store};
 
-/// Appends at whatever head the stream has.
+/// Appends at any head of the stream.
 pub async fn write_audit(
     store: &dyn Store,
     events: Vec<SystemEvent>,

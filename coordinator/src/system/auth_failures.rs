@@ -1,6 +1,6 @@
-//! Calls that were refused for their token: counted here, and written to log and audit at a bounded rate.
+//! Counts of requests rejected for their token, written to the log and the audit stream at a bounded rate.
 //!
-//! Invariant: whatever comes in, memory and the events of a minute are bounded; nothing of a token is kept.
+//! Invariant: memory and the events per minute are bounded for any input; nothing of a token is stored.
 
 use std::{
     collections::HashMap,
@@ -14,12 +14,11 @@ use docket_schema::{
     system::{CallsRefused, SystemEvent},
 };
 
-/// Most addresses and codes told apart between two writings.
+/// Most addresses and codes distinguished between two writes.
 const ENTRIES_MAX: usize = 1024;
-/// Most events of one writing: those with the most calls.
+/// Most events per write; those with the most requests are kept.
 const EVENTS_MAX: usize = 16;
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct AuthFailureCounts {
     counts: Mutex<HashMap<(IpAddr, ProblemCode), (u64, Timestamp)>>,
@@ -39,7 +38,7 @@ impl AuthFailureCounts {
         }
     }
 
-    /// What was counted since the last call, as events.
+    /// Returns the counts since the last call, as events.
     pub(crate) fn take_events(&self) -> Vec<SystemEvent> {
         let counts = std::mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner));
         let mut all: Vec<CallsRefused> = counts

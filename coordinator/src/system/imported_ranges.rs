@@ -1,4 +1,4 @@
-//! Which events of tasks came from another installation: the fold of `system/imports`.
+//! Events of tasks that came from another installation: the fold of `system/imports`.
 
 use std::collections::HashMap;
 
@@ -10,16 +10,16 @@ use docket_schema::{
 
 use super::CachedFold;
 
-/// See the module.
+/// The imported ranges of task streams; see the module.
 #[derive(Debug, Default)]
 pub struct ImportedRanges {
     head: Seq,
-    /// The last event of another installation, and when it was imported: the import ends a task that had not ended.
+    /// The last imported event of a task and the time of the import, which ends an unfinished task.
     by_task: HashMap<TaskId, (Seq, Timestamp)>,
 }
 
 impl ImportedRanges {
-    /// Whether an event of a task came by an import.
+    /// Whether an event of a task was imported.
     pub fn contains(&self, task: TaskId, event: &Envelope) -> bool {
         let range = self.by_task.get(&task);
         range.is_some_and(|(last, at)| event.seq <= *last || event.recorded_at == *at)
@@ -34,7 +34,7 @@ impl TopicFold for ImportedRanges {
     }
 
     fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError> {
-        // Events of other kinds are not decoded: one that a newer docket wrote stops nothing here.
+        // Other kinds are not decoded, so an event of a newer docket does no harm.
         if event.kind == "RunImported"
             && let SystemEvent::RunImported(import) = decode_topic_event(Self::TOPIC, event)?
         {
@@ -51,5 +51,5 @@ impl TopicFold for ImportedRanges {
 
 impl CachedFold for ImportedRanges {
     const UNREADABLE: &'static str =
-        "the log's imports cannot be read; `docket verify` says more, a newer docket may know them";
+        "the log's imports cannot be read; run `docket verify` for details, or use a newer docket";
 }

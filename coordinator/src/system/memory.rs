@@ -1,6 +1,6 @@
-//! What runs remember beyond their end: the fold of `system/memory`. Values are blobs and are read when they are asked for.
+//! Memory of runs beyond their end: the fold of `system/memory`. Values are blobs, read on demand.
 //!
-//! Invariant: a call of a run changes something once, however often it is sent.
+//! Invariant: a run's call changes something once, however often it is sent.
 
 use docket_schema::{
     content::BlobRef,
@@ -20,43 +20,41 @@ impl CachedFold for MemoryFold {
     const CONTENDED: &'static str = "many change what is remembered at once; try again";
 }
 
-/// A value could not be saved.
+/// Why a value could not be saved.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// The stream could not be read or appended to.
     #[error(transparent)]
     Fold(#[from] FoldError),
-    /// The scope has as many keys as it may have.
+    /// The scope has the maximum number of keys.
     #[error(
         "{MEMORY_KEYS_MAX} keys are remembered here, and there is no room for another: forget some first"
     )]
     Full,
 }
 
-/// What came of forgetting.
+/// Outcome of forgetting a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForgetOutcome {
-    /// It is forgotten: now, or by the same call before.
+    /// Forgotten now, or earlier by the same call.
     Forgotten,
-    /// Nothing was remembered.
+    /// Nothing was stored under the key.
     NotFound,
 }
 
-/// A key of a scope.
+/// A key in a scope.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryAddress<'a> {
-    /// The scope.
     pub scope: &'a MemoryScope,
-    /// The key.
     pub key: &'a str,
 }
 
-/// See the module.
+/// The memory of runs; see the module.
 #[derive(Debug, Default)]
 pub struct MemoryTable(TailedFold<MemoryFold>);
 
 impl MemoryTable {
-    /// What is remembered under a key.
+    /// Returns the entry of a key.
     pub async fn get(
         &self,
         store: &dyn Store,
@@ -66,7 +64,7 @@ impl MemoryTable {
         Ok(self.0.with_fold(|known| known.get(scope, key).cloned()))
     }
 
-    /// What is remembered in a scope, or in all, by scope and key; at most `most`.
+    /// Lists the entries of a scope, or of all, by scope and key; at most `most`.
     pub async fn list(
         &self,
         store: &dyn Store,
@@ -80,7 +78,7 @@ impl MemoryTable {
         }))
     }
 
-    /// Remembers a value; answers how many keys its scope has.
+    /// Saves a value; returns the number of keys in its scope.
     pub async fn save(
         &self,
         store: &dyn Store,
@@ -111,7 +109,7 @@ impl MemoryTable {
         Ok(self.0.with_fold(|known| known.key_count(scope)))
     }
 
-    /// Forgets a key; `call` is that of a run, `by` who does it.
+    /// Forgets a key; `call` is the run's call, `by` the actor.
     pub async fn forget(
         &self,
         store: &dyn Store,

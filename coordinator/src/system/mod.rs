@@ -1,5 +1,5 @@
-//! The system's streams as a coordinator keeps them: the folds of `system/TOPIC`, each cached and tailed, and the appends
-//! that are decided on them. Used by HTTP handlers and background jobs; knows neither.
+//! System streams as a coordinator uses them: the folds of `system/TOPIC`, cached and tailed, and the appends
+//! decided on them. Used by HTTP handlers and background jobs; depends on neither.
 
 mod audit;
 mod auth_failures;

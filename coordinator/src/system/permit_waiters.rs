@@ -1,6 +1,6 @@
-//! Which runs wait for a limit on their model's provider: those that asked this coordinator for their moment and did
-//! not get it yet. In memory, of this process: a run that waits asks again every few seconds, so that what is not renewed
-//! is past.
+//! Runs that wait for a rate limit of their model's provider: those that requested a permit from this
+//! coordinator and have not received it yet. Held in memory per process: a waiting run repeats its request
+//! every few seconds, so an entry that is not renewed is outdated.
 
 use std::{
     collections::HashMap,
@@ -14,32 +14,32 @@ use docket_schema::{
     task::{TaskRecord, TaskState},
 };
 
-/// Runs that are remembered: more than a coordinator's connections let wait at a time.
+/// Most runs remembered: more than a coordinator's connections allow to wait at a time.
 const RUNS_MAX: usize = 10_000;
 
-/// A run that has not asked again by then does so no more.
+/// Grace, in milliseconds, after which a run that has not repeated its request no longer waits.
 const RENEWAL_GRACE_MS: u64 = 5_000;
 
-/// A run that was not let through, or not yet.
+/// A run whose permit was refused or is in the future.
 #[derive(Debug, Clone)]
 pub(super) struct PermitWait {
     pub(super) epoch: Epoch,
     pub(super) provider: String,
     pub(super) limits: ProviderLimits,
-    /// When it asked first, in a row.
+    /// When it began to wait.
     pub(super) since: Timestamp,
-    /// Before that it cannot be let through; none where that is not known.
+    /// Earliest time of its permit; `None` if unknown.
     pub(super) until: Option<Timestamp>,
-    /// When it asks again, or makes its call.
+    /// When it will repeat its request or make its call.
     pub(super) asks_again_at: Timestamp,
 }
 
-/// See the module.
+/// The waiting runs; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct PermitWaiters(Mutex<HashMap<RunId, PermitWait>>);
 
 impl PermitWaiters {
-    /// A run has to wait, which it found out at `wait.since`. If it waited before, it has waited since then.
+    /// Records that a run has waited since `wait.since`, or since earlier if it was already waiting.
     pub(super) fn insert(&self, run: RunId, wait: PermitWait) {
         let now = wait.since;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,12 +54,12 @@ impl PermitWaiters {
         all.insert(run, PermitWait { since, ..wait });
     }
 
-    /// It was let through.
+    /// Records that a run got its permit.
     pub(super) fn remove(&self, run: RunId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
     }
 
-    /// What a task's run waits for, if it does.
+    /// Returns what a task's run waits for, if anything.
     pub(crate) fn find_wait(&self, task: &TaskRecord, now: Timestamp) -> Option<ProviderWait> {
         let run = task.run.filter(|_| task.state == TaskState::Running)?;
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ impl PermitWaiters {
 impl PermitWait {
     fn is_waiting(&self, now: Timestamp) -> bool {
         match self.until {
-            // It has its moment, and goes on then.
+            // It has its permit and continues at that time.
             Some(until) if until <= self.asks_again_at => now < until,
             Some(_) | None => now < self.asks_again_at.plus_ms(RENEWAL_GRACE_MS),
         }
@@ -109,12 +109,12 @@ mod tests {
             let all = waits.0.lock().expect("whole");
             all.get(&RunId(Uuid::from_u128(n))).filter(|wait| wait.is_waiting(now)).map(|wait| wait.since)
         };
-        // It asks again after 10 s; its moment is far off.
+        // It repeats its request after 10 s; its permit is far in the future.
         of(1, at(0), Some(at(3_600_000)));
         assert_eq!((on(1, at(14_999)), on(1, at(15_000))), (Some(at(0)), None));
         of(1, at(10_000), Some(at(3_600_000)));
         assert_eq!(on(1, at(20_000)), Some(at(0)), "since it waits, not since it asked last");
-        // It has its moment, and goes on then.
+        // It has its permit and continues at that time.
         of(2, at(0), Some(at(10_000)));
         assert_eq!((on(2, at(9_999)), on(2, at(10_000))), (Some(at(0)), None));
         for n in 0..RUNS_MAX as u128 + 100 {

@@ -1,4 +1,4 @@
-//! How fast model providers may be asked: the fold of `system/limits`, and permits for calls.
+//! Rate limits of model providers: the fold of `system/limits`, and permits for calls.
 
 use docket_schema::{
     api::{PERMIT_WAIT_MS_MAX, PermitRequest, PermitResponse},
@@ -12,43 +12,43 @@ use super::{
 };
 use crate::store::{PermitOutcome, Store, StoreError};
 
-/// Wait of whoever finds as many calls under way as may be: one ends any moment, and nobody is woken by it.
+/// Wait at the concurrency limit, in milliseconds: a call ends soon, and no one is woken by that.
 const CONCURRENCY_WAIT_MS: u64 = 250;
 
-/// Least wait of whoever is to ask again.
+/// Shortest wait before a request is repeated, in milliseconds.
 const WAIT_MS_MIN: u64 = 50;
 
 impl CachedFold for LimitsFold {
     const UNREADABLE: &'static str =
-        "the log's limits cannot be read; `docket verify` says more, a newer docket may know them";
-    const CONTENDED: &'static str = "many change limits at once; try again";
+        "the log's limits cannot be read; run `docket verify` for details, or use a newer docket";
+    const CONTENDED: &'static str = "too many concurrent changes of limits; try again";
 }
 
-/// The limits, and the runs that wait for one.
+/// The limits, and the runs that wait for them.
 #[derive(Debug, Default)]
 pub struct ProviderLimitTable {
-    /// What is set.
+    /// The configured limits.
     pub fold: TailedFold<LimitsFold>,
     waiters: PermitWaiters,
 }
 
 impl ProviderLimitTable {
-    /// Which runs wait.
+    /// Returns the waiting runs.
     pub(crate) const fn waiters(&self) -> &PermitWaiters {
         &self.waiters
     }
 
-    /// The providers with limits, by name.
+    /// Returns the providers with limits, by name.
     pub fn providers(&self) -> Vec<String> {
         self.fold.with_fold(|limits| limits.all().map(|(set, _)| set.provider.clone()).collect())
     }
 
-    /// Whether the calls under way are counted for any provider.
+    /// Whether any provider has a concurrency limit.
     pub fn has_concurrency_limits(&self) -> bool {
         self.fold.with_fold(|limits| limits.all().any(|(set, _)| set.limits.concurrent.is_some()))
     }
 
-    /// Whether, and when, a call may be made. Whoever is told a moment has it for itself.
+    /// Requests a permit for a call. A granted time belongs to the caller alone.
     pub async fn request_permit(
         &self,
         store: &dyn Store,

@@ -1,7 +1,7 @@
-//! When tasks came back from the archive: the fold of `system/archive`, of its restores alone.
+//! Restore times of archived tasks, folded from `system/archive`.
 //!
-//! A task that was restored is meant to be worked with. Its age counts from then: by its end alone the next round would
-//! archive it again.
+//! Retention counts from the restore: a restored task is meant to be used, and by its end time alone the next
+//! pass would archive it again.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use docket_schema::{
 
 use super::CachedFold;
 
-/// See the module.
+/// The restore times; see the module.
 #[derive(Debug, Default)]
 pub struct RestoreTimes {
     head: Seq,
@@ -21,7 +21,7 @@ pub struct RestoreTimes {
 }
 
 impl RestoreTimes {
-    /// When a task was last restored.
+    /// Returns when a task was last restored.
     pub fn get(&self, task: TaskId) -> Option<Timestamp> {
         self.by_task.get(&task).copied()
     }
@@ -35,7 +35,7 @@ impl TopicFold for RestoreTimes {
     }
 
     fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError> {
-        // Events of other kinds are not decoded: one that a newer docket wrote stops nothing here.
+        // Other kinds are not decoded, so an event of a newer docket does no harm.
         if event.kind == "StreamsRestored"
             && let SystemEvent::StreamsRestored(restored) = decode_topic_event(Self::TOPIC, event)?
         {
@@ -51,7 +51,7 @@ impl TopicFold for RestoreTimes {
 
 impl CachedFold for RestoreTimes {
     const UNREADABLE: &'static str =
-        "the log's restores cannot be read; `docket verify` says more, a newer docket may know them";
+        "the log's restores cannot be read; run `docket verify` for details, or use a newer docket";
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Schedules as a coordinator keeps and fires them. Any number of coordinators may, on one store.
+//! Schedules as a coordinator stores and fires them. Any number of coordinators can do so on one store.
 //!
-//! A firing is first recorded, at the head of `system/schedules` that it was decided on: of two coordinators one is
-//! refused, reads on and decides again. Then its task is submitted, under the id that the record names. A crash between the
-//! two loses nothing: whoever appends to the stream next, and every round, first submits what a record names and the
-//! store lacks. It doubles nothing: an id is accepted once.
+//! A firing is first recorded at the expected head of `system/schedules`: of two coordinators one is refused,
+//! reads on and decides again. Then its task is submitted under the id in the record. A crash between the two
+//! loses nothing: every later append to the stream, and every round, first submits recorded tasks that are
+//! missing. Nothing is duplicated, because an id is accepted once.
 
 use std::{
     collections::BTreeMap,
@@ -23,39 +23,39 @@ use crate::{
     store::{AppendCondition, AppendError, LogAppend, NewTask, Store},
 };
 
-/// Firings recorded by one append; the next round follows at once while there are as many.
+/// Firings per append; a full append is followed by the next round at once.
 const FIRINGS_MAX: usize = 100;
 
-/// Appends of one round: beyond them the next round follows at once.
+/// Appends per round; beyond them the next round follows at once.
 const ROUND_APPENDS_MAX: u32 = 16;
 
 impl CachedFold for SchedulesFold {
     const UNREADABLE: &'static str =
-        "the log's schedules cannot be read; `docket verify` says more, a newer docket may know them";
-    const CONTENDED: &'static str = "many change schedules at once; try again";
+        "the log's schedules cannot be read; run `docket verify` for details, or use a newer docket";
+    const CONTENDED: &'static str = "too many concurrent changes of schedules; try again";
 }
 
-/// What a round did.
+/// Outcome of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FiringRound {
-    /// Tasks that were submitted.
+    /// Tasks submitted.
     pub submitted: usize,
-    /// When the next firing is due; none where none will be.
+    /// Time of the next firing, if any.
     pub next_at: Option<Timestamp>,
 }
 
-/// The fold, and which of the tasks that it names are stored.
+/// The fold, and which of its tasks are known to be stored.
 #[derive(Debug, Default)]
 pub struct ScheduleTable {
-    /// What is set.
+    /// The fold of the stream.
     pub fold: TailedFold<SchedulesFold>,
     /// The last task of each schedule that is known to be stored.
     stored: RwLock<BTreeMap<ScheduleName, TaskId>>,
 }
 
 impl ScheduleTable {
-    /// Reads on, and submits what a firing names and the store lacks. Answers the fold, of whose every firing the task is
-    /// stored, and how many tasks were submitted.
+    /// Catches up and submits missing tasks of recorded firings. Returns the fold, all of whose firings have
+    /// stored tasks, and the number of tasks submitted.
     async fn settle_firings(
         &self,
         store: &dyn Store,
@@ -72,7 +72,7 @@ impl ScheduleTable {
                 else {
                     continue;
                 };
-                // The stream, not the task's row: an archived task has none.
+                // The stream and not the task's row, because an archived task has no row.
                 if store.stream_head(StreamId::Task(task)).await?.is_none() {
                     match submit_firing(store, record, task, now).await {
                         Ok(()) => submitted += 1,
@@ -97,7 +97,8 @@ impl ScheduleTable {
         stored.get(name) == Some(&task)
     }
 
-    /// As [`TailedFold::change`], once the task of every firing is stored. Answers the fold, for which that holds as well.
+    /// Like [`TailedFold::change`], once the task of every firing is stored. Returns the resulting fold, for
+    /// which that holds too.
     pub async fn change<E: From<FoldError>>(
         &self,
         store: &dyn Store,
@@ -114,7 +115,7 @@ impl ScheduleTable {
         }
     }
 
-    /// Fires what is due at `now`.
+    /// Fires the schedules due at `now`.
     pub async fn fire_due(&self, store: &dyn Store, now: Timestamp) -> Result<FiringRound, FoldError> {
         let mut submitted = 0;
         for _ in 0..ROUND_APPENDS_MAX {
@@ -133,15 +134,15 @@ impl ScheduleTable {
                 return Ok(FiringRound { submitted, next_at });
             }
             fired.truncate(FIRINGS_MAX);
-            // Their tasks are submitted by the next look, as if another had recorded them.
+            // Their tasks are submitted by the next pass, as if another coordinator had recorded them.
             append_if_first(store, schedule_append(&known, &fired, now)).await?;
         }
-        // More are due than fit, or others fire as well: at once again.
+        // More are due than fit, or others fire as well: run again at once.
         Ok(FiringRound { submitted, next_at: Some(now) })
     }
 }
 
-/// The next firing of a schedule after `now`; none while it rests.
+/// Returns the next firing of a schedule after `now`; `None` while it is paused.
 pub fn next_firing(record: &ScheduleRecord, now: Timestamp) -> Option<Timestamp> {
     if record.paused {
         return None;
@@ -149,7 +150,7 @@ pub fn next_firing(record: &ScheduleRecord, now: Timestamp) -> Option<Timestamp>
     parse_timetable(record)?.next_after(now.max(decide::settled_until(record, now)))
 }
 
-/// One that an older build took and this one does not: it is told, and never fires.
+/// A timetable that an older build accepted and this one rejects is reported and never fires.
 fn parse_timetable(record: &ScheduleRecord) -> Option<CronTimetable> {
     let schedule = &record.set.schedule;
     CronTimetable::new(&schedule.cron, &schedule.tz)
@@ -181,7 +182,7 @@ async fn submit_firing(
     store.submit(vec![task], schedule_submitter(&record.set.name), now).await.map(drop)
 }
 
-/// Who submits a schedule's tasks, as their first event says.
+/// Returns the submitter recorded in a schedule's tasks.
 pub fn schedule_submitter(name: &ScheduleName) -> String {
     format!("schedule/{name}")
 }

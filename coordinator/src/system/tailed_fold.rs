@@ -1,13 +1,13 @@
-//! [`TailedFold`]: the fold of a system stream in memory, tailed, and the one way to append to the stream what is decided on
-//! the fold.
+//! [`TailedFold`]: the fold of a system stream in memory, tailed, and the only way to append changes decided
+//! on the fold.
 //!
-//! A change is decided on the fold and appended at the fold's head. The store refuses it for its seq where another append
-//! came first; then the log is read on and the change is decided again. [`AppendRetries`] is the part of that which is of
-//! use without a fold.
+//! A change is decided on the fold and appended at the fold's head. If another append came first, the store
+//! refuses it for its seq; then the log is read on and the change is decided again. [`AppendRetries`]
+//! provides this retry without a fold.
 //!
-//! Invariants: a change is never appended to a state that it was not decided on; once it is acknowledged it is in the log,
-//! and in this fold. A fold whose log continues with an event that cannot be folded keeps what it had and says so
-//! ([`FoldProgress::is_stuck`]).
+//! Invariants: a change is never appended to a state other than the one it was decided on; once acknowledged
+//! it is in the log and in this fold. A fold whose log continues with an event that cannot be folded keeps
+//! its state and reports this ([`FoldProgress::is_stuck`]).
 
 use std::sync::{PoisonError, RwLock};
 
@@ -22,8 +22,8 @@ use tokio::sync::{Mutex, watch};
 
 use crate::store::{AppendCondition, AppendError, LogAppend, NewBlob, Store, StoreError};
 
-/// How often a change is decided before its caller is told to try again later. Changes of one process wait for each other, so
-/// only as many writers can come first in a row as there are other coordinators.
+/// How often a change is decided before its caller is asked to try again later. Changes of one process are
+/// serialized, so only other coordinators can come first, each once in a row.
 const ATTEMPTS_MAX: u32 = 16;
 
 /// A system stream could not be read or appended to.
@@ -35,64 +35,64 @@ pub enum FoldError {
     /// The log continues with an event that does not fold.
     #[error("{message}")]
     Unreadable {
-        /// [`CachedFold::UNREADABLE`].
+        /// The message [`CachedFold::UNREADABLE`].
         message: &'static str,
         /// The event, and why it does not fold.
         #[source]
         source: TopicError,
     },
-    /// The append was refused, and not for its seq.
+    /// The append was refused for another reason than its seq.
     #[error(transparent)]
     Append(#[from] AppendError),
-    /// Other appends came first, again and again.
+    /// Other appends came first too often.
     #[error("{0}")]
     Contended(&'static str),
 }
 
-/// A fold that a coordinator caches, with the messages of its errors. Each message names the remedy.
+/// A fold cached by a coordinator, with its error messages. Each message names the remedy.
 pub trait CachedFold: TopicFold + Send + Sync {
     /// The log continues with an event that does not fold.
     const UNREADABLE: &'static str;
 
     /// Other appends came first too often.
-    const CONTENDED: &'static str = "many change the log at once; try again";
+    const CONTENDED: &'static str = "too many concurrent changes of the log; try again";
 }
 
-/// How far a fold was read. It never goes back.
+/// How far a fold was read. Never decreases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FoldProgress {
     /// The last event that was folded.
     pub head: Seq,
-    /// The log continues with an event that this build cannot fold.
+    /// Whether the log continues with an event that this build cannot fold.
     pub is_stuck: bool,
 }
 
-/// See the module. It belongs to one store, which each call names.
+/// A cached fold of one store, which each call passes in; see the module.
 #[derive(Debug, Default)]
 pub struct TailedFold<F> {
     fold: RwLock<F>,
-    /// Changes of this process wait for each other here, instead of being refused for each other's seq.
+    /// Serializes changes of this process, so that they are not refused for each other's seq.
     change_lock: Mutex<()>,
     progress: watch::Sender<FoldProgress>,
 }
 
 impl<F: CachedFold> TailedFold<F> {
-    /// Looks at the fold as far as it was read.
+    /// Calls `look` with the fold as last read.
     pub fn with_fold<T>(&self, look: impl FnOnce(&F) -> T) -> T {
         look(&self.fold.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How far it was read.
+    /// Returns how far the fold was read.
     pub fn progress(&self) -> FoldProgress {
         *self.progress.borrow()
     }
 
-    /// Changes whenever the log is read further.
+    /// Returns a receiver that changes whenever the log is read further.
     pub fn subscribe(&self) -> watch::Receiver<FoldProgress> {
         self.progress.subscribe()
     }
 
-    /// Reads what the log has beyond the fold. Any number of callers may at once.
+    /// Reads what the log has beyond the fold. Can be called concurrently.
     pub async fn catch_up(&self, store: &dyn Store) -> Result<(), FoldError> {
         loop {
             let page = store
@@ -122,8 +122,8 @@ impl<F: CachedFold> TailedFold<F> {
         applied
     }
 
-    /// Appends the events that `decide` gives for the fold; it is called again where another append came first. Whether
-    /// there were any.
+    /// Appends the events that `decide` returns for the fold; it is called again if another append came
+    /// first. Returns whether there were any.
     pub async fn change<E: From<FoldError>, I: IntoIterator<Item = SystemEvent>>(
         &self,
         store: &dyn Store,
@@ -133,7 +133,7 @@ impl<F: CachedFold> TailedFold<F> {
         self.change_with_blobs(store, now, &[], decide).await
     }
 
-    /// As [`Self::change`], with blobs that the events name.
+    /// Like [`Self::change`], with blobs that the events reference.
     pub async fn change_with_blobs<E: From<FoldError>, I: IntoIterator<Item = SystemEvent>>(
         &self,
         store: &dyn Store,
@@ -160,13 +160,13 @@ impl<F: CachedFold> TailedFold<F> {
 }
 
 impl<F: CachedFold + Clone> TailedFold<F> {
-    /// A copy of the fold as far as it was read.
+    /// Returns a copy of the fold as last read.
     pub fn clone_fold(&self) -> F {
         self.with_fold(F::clone)
     }
 }
 
-/// Counts how often other appends came before one that was decided at an expected head.
+/// Counts how often other appends came before one decided at an expected head.
 #[derive(Debug)]
 pub struct AppendRetries {
     tries_left: u32,
@@ -174,12 +174,12 @@ pub struct AppendRetries {
 }
 
 impl AppendRetries {
-    /// `contended` is the message of the error once too many came first.
+    /// `contended` is the error message after too many retries.
     pub const fn new(contended: &'static str) -> Self {
         Self { tries_left: ATTEMPTS_MAX, contended }
     }
 
-    /// As [`append_if_first`]. Where it answers `false`, read on and decide again.
+    /// Like [`append_if_first`]. After `false`, read on and decide again.
     pub async fn append(&mut self, store: &dyn Store, append: LogAppend) -> Result<bool, FoldError> {
         if append_if_first(store, append).await? {
             return Ok(true);
@@ -189,7 +189,7 @@ impl AppendRetries {
     }
 }
 
-/// Appends at the expected head. `false` = another append came first, and nothing was written.
+/// Appends at the expected head. Returns `false` if another append came first; nothing was written then.
 pub async fn append_if_first(store: &dyn Store, append: LogAppend) -> Result<bool, FoldError> {
     match store.append(append).await {
         Ok(_) => Ok(true),
@@ -198,7 +198,8 @@ pub async fn append_if_first(store: &dyn Store, append: LogAppend) -> Result<boo
     }
 }
 
-/// An append to a system stream. Each blob that its events name comes with it or must be stored already.
+/// Builds an append to a system stream. Each blob that its events reference must be included or already
+/// stored.
 pub fn system_append(
     topic: SystemTopic,
     condition: AppendCondition,
@@ -357,7 +358,7 @@ mod tests {
             payload: Payload::parse("{}".to_owned()).expect("json"),
         };
         let removed = LimitRemoved { provider: "gone".to_owned(), by: "ann".to_owned() };
-        // Of a kind that this build does not know, and one that does not follow from the events before it.
+        // One of a kind unknown to this build, and one that contradicts earlier events.
         for refused in [newer("LimitsAllDoubled"), SystemEvent::from(removed).encode(Turn(0))] {
             let (store, _folder) = open_store().await;
             let fold = TailedFold::<LimitsFold>::default();

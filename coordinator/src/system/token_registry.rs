@@ -1,8 +1,8 @@
-//! The API tokens that a coordinator accepts: those of its configuration, and those of the log.
+//! API tokens that a coordinator accepts: those of its configuration, and those of the log.
 //!
-//! Invariants: no token is kept in clear; every entry is compared, each in constant time, so that the time
-//! says nothing; a token that is revoked or has expired is not found; where the log continues with an event
-//! that cannot be read, none of its tokens is found, for that event may revoke any of them.
+//! Invariants: no token is stored in clear text; every entry is compared in constant time, so that timing
+//! reveals nothing; a revoked or expired token is not found; if the log continues with an event that cannot
+//! be read, none of its tokens is found, because that event may revoke any of them.
 
 use std::time::Duration;
 
@@ -16,59 +16,60 @@ use tokio::{sync::Mutex, time::Instant};
 use super::{CachedFold, FoldError, TailedFold};
 use crate::store::Store;
 
-/// What every API token begins with: by it secrets are known where they do not belong.
+/// Prefix of every API token, by which leaked secrets are recognized.
 pub(crate) const API_TOKEN_PREFIX: &str = "dkt_";
 
-/// The least time between two looks for tokens that are not known.
+/// Shortest interval between two reads of the log for unknown tokens.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
 impl CachedFold for TokensFold {
     const UNREADABLE: &'static str =
-        "the log's tokens cannot be read; `docket verify` says more, a newer docket may know them";
-    const CONTENDED: &'static str = "many tokens are made or revoked at once; try again";
+        "the log's tokens cannot be read; run `docket verify` for details, or use a newer docket";
+    const CONTENDED: &'static str = "too many tokens are created or revoked concurrently; try again";
 }
 
-/// An API token that the configuration names: that of the coordinator's home. Others are in the log.
+/// An API token from the configuration: that of the coordinator's home. Others are in the log.
 #[derive(Debug, Clone)]
 pub struct ApiToken {
-    /// Whose it is: stands in the log as who submitted, told or cancelled.
+    /// Name of the owner, recorded in the log as the author of changes.
     pub name: String,
-    /// What it is good for.
+    /// Permissions.
     pub role: TokenRole,
     /// BLAKE3 of the token.
     pub hash: [u8; 32],
 }
 
 impl ApiToken {
-    /// The entry of a token given in clear, which is forgotten.
+    /// Creates the entry of a token; the clear text is not stored.
     pub fn from_token(name: impl Into<String>, role: TokenRole, token: &str) -> Self {
         Self { name: name.into(), role, hash: *blake3::hash(token.as_bytes()).as_bytes() }
     }
 }
 
-/// See the module.
+/// The accepted tokens; see the module.
 #[derive(Debug, Default)]
 pub struct TokenRegistry {
     configured: Vec<ApiToken>,
-    /// The log's tokens.
+    /// Tokens of the log.
     pub fold: TailedFold<TokensFold>,
-    /// When the log was last read for a token that was not known.
+    /// When the log was last read for an unknown token.
     last_refreshed: Mutex<Option<Instant>>,
 }
 
 impl TokenRegistry {
-    /// With the tokens of the configuration; those of the log are not read yet.
+    /// Creates a registry with the configured tokens; those of the log are read later.
     pub fn new(fixed: Vec<ApiToken>) -> Self {
         Self { configured: fixed, ..Self::default() }
     }
 
-    /// Name and role of whoever holds the token of this BLAKE3 at `now`.
+    /// Returns name and role of the token with this BLAKE3 hash, if valid at `now`.
     pub fn find(&self, hash: &[u8; 32], now: Timestamp) -> Option<(String, TokenRole)> {
         let is = |of: &[u8; 32]| bool::from(of.ct_eq(hash));
         self.find_by(now, is).map(|(name, role, _)| (name, role))
     }
 
-    /// Name, role and BLAKE3 of the token that `is` says it is, if it is good at `now`. It is asked of every one.
+    /// Returns name, role and hash of the token for which `is` returns true, if valid at `now`. `is` is
+    /// called for every token.
     pub(crate) fn find_by(
         &self,
         now: Timestamp,
@@ -93,13 +94,14 @@ impl TokenRegistry {
         found
     }
 
-    /// Whether the configuration has a token of this name.
+    /// Whether the configuration has a token with this name.
     pub(crate) fn is_configured(&self, name: &str) -> bool {
         self.configured.iter().any(|entry| entry.name == name)
     }
 
-    /// Catches up for somebody whose token is not known. However many ask, the log is read at most once in
-    /// [`LOOK_AGAIN`], and whoever asks is answered by a look that began after: those who wait share it.
+    /// Catches up for a caller with an unknown token. The log is read at most once per [`REFRESH_INTERVAL`],
+    /// however many callers there are; each is served by a read that began after its request, which waiting
+    /// callers share.
     pub(crate) async fn refresh(&self, store: &dyn Store) -> Result<(), FoldError> {
         let asked = Instant::now();
         let mut looked = self.last_refreshed.lock().await;

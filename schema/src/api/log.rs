@@ -1,4 +1,4 @@
-//! Bodies about the log: appends, pages of events, blobs.
+//! Request and response bodies for the log: appends, pages of events, blobs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,50 +10,52 @@ use crate::{
     ids::{BlobHash, Epoch, Position, RunId, Seq, StreamId, Timestamp},
 };
 
-/// `POST /v1/runs/{id}/append`: adds events to a run's stream.
+/// `POST /v1/runs/{id}/append`: appends events to a run's stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AppendRequest {
-    /// The head must be here, or the append is refused and answered with what is missing.
+    /// The expected head. If the stream has more events, the append is refused and the response contains the
+    /// missing ones.
     pub expected_seq: Seq,
     /// The fencing token.
     pub epoch: Epoch,
     /// The events.
     pub events: Vec<NewEvent>,
-    /// Blobs stored in the same transaction.
+    /// Blobs to store in the same transaction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blobs: Vec<BlobUpload>,
-    /// Blobs the events name that were stored before: checked to exist.
+    /// Previously stored blobs that the events refer to; the coordinator checks that they exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<BlobHash>,
 }
 
-/// A blob in a body.
+/// A blob uploaded in a request body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlobUpload {
-    /// Hash and size of the uncompressed bytes: both are checked.
+    /// Hash and size of the uncompressed bytes; both are verified.
     pub blob: BlobRef,
-    /// The bytes as base64.
+    /// The bytes, base64-encoded.
     pub b64: String,
 }
 
-/// The append is durable.
+/// Result of a durable append.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AppendResponse {
-    /// Head after it.
+    /// The head after the append.
     pub head: Head,
-    /// Place of its last event in the whole log.
+    /// Position of the last appended event in the log.
     pub position: Position,
-    /// Model providers that have a limit: their calls need a permit each (`POST /v1/runs/{id}/permit`).
+    /// Model providers that have a rate limit: each call to them needs a permit (`POST
+    /// /v1/runs/{id}/permit`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limited: Vec<String>,
-    /// Batches have budgets: whether one pays for a call is asked before that is announced, likewise.
+    /// Whether batches have budgets: each call then needs a permit before its intent is recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub budgets: bool,
 }
 
-/// `POST /v1/append`: appends of several runs in one request; each succeeds or fails alone.
+/// `POST /v1/append`: appends to several runs in one request; each append succeeds or fails independently.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AppendManyRequest {
@@ -61,32 +63,32 @@ pub struct AppendManyRequest {
     pub appends: Vec<StreamAppend>,
 }
 
-/// One append of several.
+/// An append to one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamAppend {
     /// The run.
     pub run: RunId,
-    /// The run's token.
+    /// The run's bearer token.
     pub token: String,
-    /// What is appended.
+    /// The append.
     pub append: AppendRequest,
 }
 
-/// What became of each.
+/// The results of the appends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AppendManyResponse {
     /// In the order of the request.
     pub results: Vec<AppendResult>,
 }
 
-/// What became of one append.
+/// Result of one append.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AppendResult {
-    /// It is durable.
+    /// The append is durable.
     Appended(AppendResponse),
-    /// It was refused.
+    /// The append was refused.
     Refused(Box<ProblemDetails>),
 }
 
@@ -94,36 +96,37 @@ pub enum AppendResult {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EventsQuery {
-    /// The stream, for `/v1/events`.
+    /// The stream; for `/v1/events` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamId>,
-    /// Events after this place.
+    /// Returns events after this sequence number.
     pub after: Seq,
-    /// At most this many; [`PAGE_EVENTS_MAX`] by default and at most.
+    /// Maximum number of events; [`PAGE_EVENTS_MAX`] by default and at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// For a run: its parents' shared history first. `after` must be 0 then, and all is answered.
+    /// For a run: returns the history shared with its ancestors first. `after` must be 0, and all events are
+    /// returned.
     pub lineage: bool,
 }
 
-/// `GET /v1/runs/{id}/follow?after=`: server-sent events. Each has the event's seq as `id` and its
-/// envelope as `data`; one named `end` closes the stream once the run is over. A `Last-Event-ID`
-/// header counts before `after`.
+/// `GET /v1/runs/{id}/follow?after=`: server-sent events. Each has the event's seq as `id` and its envelope
+/// as `data`; an event named `end` closes the stream once the run is over. A `Last-Event-ID` header takes
+/// precedence over `after`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FollowQuery {
-    /// Events after this place.
+    /// Returns events after this sequence number.
     pub after: Seq,
 }
 
-/// `POST /v1/blobs/missing`: which of these are to be uploaded.
+/// `POST /v1/blobs/missing`: finds out which of the given blobs must be uploaded.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MissingBlobsRequest {
-    /// At most [`BLOB_HASHES_MAX`].
+    /// The blobs' hashes, at most [`BLOB_HASHES_MAX`].
     pub hashes: Vec<BlobHash>,
-    /// Those that are there are about to be named by whoever asks: they are kept from garbage collection
-    /// as if they had just been stored.
+    /// The caller is about to refer to the blobs that exist: they are protected from garbage collection as if
+    /// just stored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
 }
@@ -131,75 +134,76 @@ pub struct MissingBlobsRequest {
 /// Blobs that are not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MissingBlobsResponse {
-    /// In the order they were asked for.
+    /// The missing hashes, in request order.
     pub missing: Vec<BlobHash>,
 }
 
-/// `GET /healthz` (the process answers) and `GET /readyz` (its store answers as well).
+/// `GET /healthz` (the process responds) and `GET /readyz` (its store responds as well).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HealthResponse {
     /// `ok`.
     pub status: String,
-    /// The steps of the clock that the coordinator follows; absent where it has seen none, and from `/healthz`. A step
+    /// Clock steps that the coordinator noticed; absent if there were none, and for `/healthz`. A clock step
     /// does not make a coordinator unready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockHealth>,
 }
 
-/// Steps of the clock that a coordinator follows (its machine's on SQLite, the database's on PostgreSQL) since it started.
+/// Steps of the coordinator's clock (the machine's on SQLite, the database's on PostgreSQL) since the process
+/// started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ClockHealth {
-    /// How many were seen.
+    /// Number of steps.
     pub steps: u64,
-    /// The last one.
+    /// The last step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<ClockStep>,
 }
 
-/// A clock that showed another time than the one that had passed.
+/// A jump of the clock by more or less than the time that passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClockStep {
-    /// When it was first seen, by the coordinator's time of then.
+    /// When the step was first noticed, in the coordinator's time before the step.
     pub seen_at: Timestamp,
-    /// How far, in milliseconds; negative where the clock was set back.
+    /// Size of the step in milliseconds; negative if the clock was set back.
     pub by_ms: i64,
-    /// What came of it.
+    /// State of the step.
     pub state: ClockStepState,
 }
 
-/// What came of a step of the clock.
+/// State of a clock step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClockStepState {
-    /// It was seen a few seconds ago, and is followed if it holds.
+    /// Noticed a few seconds ago; it takes effect if it persists.
     Watched,
-    /// It held: the coordinator took the clock's new time, and gave every lease its whole time again.
+    /// It persisted: the coordinator adopted the new time and extended every lease to its full duration.
     Followed,
-    /// It was undone within seconds, and never followed.
+    /// It was undone within seconds and never took effect.
     Gone,
 }
 
-/// `GET /v1/feed?after=&limit=`: the whole log in order of position.
+/// `GET /v1/feed?after=&limit=`: the complete log, ordered by position.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FeedQuery {
-    /// Events after this position.
+    /// Returns events after this position.
     pub after: Position,
-    /// At most this many; [`PAGE_EVENTS_MAX`] by default and at most.
+    /// Maximum number of events; [`PAGE_EVENTS_MAX`] by default and at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
-/// `GET /v1/streams?after=`: every stream and its head, in the order of their names.
+/// `GET /v1/streams?after=`: all streams with their heads, ordered by name.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StreamsQuery {
-    /// Streams after this one; all from the first without it.
+    /// Returns streams after this one; from the first if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<StreamId>,
 }
 
-/// A stream and where it ends.
+/// A stream and its head.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamHead {
     /// The stream.
@@ -213,33 +217,33 @@ pub struct StreamHead {
 pub struct StreamPage {
     /// The streams.
     pub streams: Vec<StreamHead>,
-    /// There may be more.
+    /// Whether there may be more.
     pub more: bool,
 }
 
-/// `GET /v1/blobs/check?after=`: reads stored blobs in the order of their hashes and hashes them again.
+/// `GET /v1/blobs/check?after=`: reads stored blobs in hash order and verifies their hashes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BlobCheckQuery {
-    /// Blobs after this one; all from the first without it.
+    /// Checks blobs after this one; from the first if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<BlobHash>,
 }
 
-/// What a part of the stored blobs came to.
+/// Result of checking a part of the stored blobs.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct BlobCheckResponse {
-    /// Blobs read.
+    /// Number of blobs read.
     pub checked: u64,
-    /// Those whose bytes do not have their hash or size.
+    /// Blobs whose bytes do not match their hash or size.
     pub damaged: Vec<BlobHash>,
-    /// Those that are kept outside of the database and whose files are gone: which, and where.
+    /// Blobs stored outside the database whose files are missing, with their location.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
-    /// With the first part: what does not hold in the database's own file, in its own words. SQLite only.
+    /// With the first part: errors that SQLite's integrity check reports for the database file. SQLite only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub storage: Vec<String>,
-    /// Where to go on; none at the end.
+    /// Where to continue; none at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<BlobHash>,
 }
@@ -249,6 +253,6 @@ pub struct BlobCheckResponse {
 pub struct EventPage {
     /// The events, in order.
     pub events: Vec<Envelope>,
-    /// There may be more.
+    /// Whether there may be more.
     pub more: bool,
 }

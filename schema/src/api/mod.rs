@@ -1,4 +1,4 @@
-//! HTTP bodies. Coordinator, worker and CLI share these and nothing else.
+//! Request and response bodies of the HTTP API. They are all that coordinator, worker and CLI share.
 
 pub(crate) mod admin;
 mod log;

@@ -1,4 +1,4 @@
-//! Errors as the API says them: RFC 9457 problem details with stable codes.
+//! API errors: RFC 9457 problem details with stable codes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,37 +9,37 @@ use crate::{
     problem_code::ProblemCode,
 };
 
-/// An error body: RFC 9457 problem details. `type` is `https://docket.dev/problems/CODE`'s CODE
-/// part as a relative reference; every code has a row in `coordinator/ERRORS.md`.
+/// An error body: RFC 9457 problem details. `type` is the `CODE` part of `https://docket.dev/problems/CODE`
+/// as a relative reference; every code is documented in `coordinator/ERRORS.md`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProblemDetails {
     /// `/problems/CODE`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Stable code for programs.
+    /// Stable, machine-readable code.
     pub code: ProblemCode,
-    /// What kind of thing went wrong.
+    /// Short summary of the kind of error.
     pub title: String,
     /// HTTP status.
     pub status: u16,
-    /// What went wrong here, and what helps.
+    /// What happened and what to do about it.
     pub detail: String,
-    /// The field of the request that is at fault.
+    /// The request field that caused the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// For `wrong_seq`: the head as it is.
+    /// For `wrong_seq`: the actual head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<Head>,
     /// For `wrong_seq`: the events after the expected one, at most [`PAGE_EVENTS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Envelope>,
-    /// For `fenced` and `lease_expired`: the epoch in force.
+    /// For `fenced` and `lease_expired`: the current epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,
 }
 
 impl ProblemCode {
-    /// A problem of this code.
+    /// Creates a problem with this code.
     pub fn to_problem(self, detail: impl Into<String>) -> ProblemDetails {
         let (code, status, title) = self.code_status_title();
         ProblemDetails {

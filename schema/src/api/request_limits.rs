@@ -1,30 +1,32 @@
-//! Bounds of requests and answers, each said once.
+//! Limits of requests and responses, each defined once.
 
-/// Most tasks of one submit.
+/// Maximum number of tasks in one submit.
 pub const SUBMIT_TASKS_MAX: usize = 10_000;
-/// Most tasks of one page of a bulk act: each is a command of its own, and a request is to end in seconds.
+/// Maximum number of tasks in one page of a bulk operation. Each is a separate command, and a request should
+/// finish within seconds.
 pub const BULK_TASKS_MAX: u32 = 500;
-/// Most batches of one answer.
+/// Maximum number of batches in one response.
 pub const BATCHES_MAX: usize = 100;
-/// Most kinds of failures that a batch's summary tells.
+/// Maximum number of distinct failure messages in a batch's summary.
 pub const BATCH_MESSAGES_MAX: usize = 20;
-/// Most leases of one request.
+/// Maximum number of leases in one request.
 pub const LEASE_MAX: u32 = 1000;
-/// Longest a long poll waits, in milliseconds.
+/// Maximum duration of a long poll, in milliseconds.
 pub const LONG_POLL_MS_MAX: u64 = 60_000;
-/// Most events of one page.
+/// Maximum number of events in one page.
 pub const PAGE_EVENTS_MAX: u32 = 1000;
-/// Longest text of one `tell` or answer, in bytes: it stands in every later request to the model.
+/// Maximum length of one `tell` message or answer, in bytes. It becomes part of every later request to the
+/// model.
 pub const TELL_BYTES_MAX: usize = 32 * 1024;
-/// Most tasks of one fork: each is a run that asks a model.
+/// Maximum number of tasks in one fork. Each is a run that calls a model.
 pub const FORK_SIBLINGS_MAX: usize = 100;
-/// Most snapshots of one edit: with its `Forked` they are one append.
+/// Maximum number of snapshots in one edit. They are appended together with the `Forked` event.
 pub const EDIT_SNAPSHOTS_MAX: usize = 64;
-/// Most runs of one lineage that is looked at.
+/// Maximum number of runs in a lineage view.
 pub const LINEAGE_VIEW_RUNS_MAX: usize = 1000;
-/// Most appends of one batch.
+/// Maximum number of appends in one request.
 pub const APPENDS_MAX: usize = 1024;
-/// Most hashes of one `blobs/missing`.
+/// Maximum number of hashes in one `blobs/missing` request.
 pub const BLOB_HASHES_MAX: usize = 10_000;
-/// Largest request body, in bytes. Blobs are cut to fit.
+/// Maximum size of a request body, in bytes. Clients split blob uploads to fit.
 pub const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;

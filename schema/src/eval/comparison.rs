@@ -1,4 +1,4 @@
-//! Two reports of the same tasks: what got better, what got worse.
+//! Comparison of two evaluation reports of the same tasks: improvements and regressions.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use super::{
 };
 use crate::message::ModelRef;
 
-/// What became of a task with an engine, from one report to the other.
+/// How the result of a task with an engine changed between two reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvalChange {
-    /// It passed, and does not any more.
+    /// It passed before and does not now.
     Regressed,
-    /// It did not pass, and does now.
+    /// It did not pass before and does now.
     Mended,
-    /// It passes still.
+    /// It passes in both reports.
     Passes,
-    /// It does not pass, as before.
+    /// It fails in both reports.
     Fails,
-    /// Only the earlier report has it.
+    /// Only the earlier report contains it.
     Gone,
-    /// Only the later report has it.
+    /// Only the later report contains it.
     New,
 }
 
 impl EvalChange {
-    /// Its name everywhere.
+    /// Returns the change's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Regressed => "regressed",
@@ -54,7 +54,7 @@ impl EvalChange {
     }
 }
 
-/// One report's word on a task with an engine.
+/// One report's result of a task with an engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EvalSide {
     /// The model.
@@ -63,15 +63,15 @@ pub struct EvalSide {
     pub passed: bool,
     /// How it ended.
     pub outcome: EvalOutcome,
-    /// Checks that did not pass.
+    /// Checks that failed.
     pub failed_checks: Vec<String>,
-    /// Turns.
+    /// Number of turns.
     pub turns: u64,
-    /// Tokens of requests and answers.
+    /// Tokens of requests and replies.
     pub tokens: u64,
-    /// Nano-dollars; none where a price is not known.
+    /// Cost in nano-dollars; none if a price is unknown.
     pub cost_nusd: Option<u64>,
-    /// How long models, tools and checks took, in milliseconds.
+    /// Time spent in models, tools and checks, in milliseconds.
     pub worked_ms: u64,
 }
 
@@ -91,44 +91,44 @@ impl EvalSide {
     }
 }
 
-/// A task with an engine in both reports.
+/// The results of a task with an engine in both reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EvalTaskComparison {
     /// The task.
     pub task: String,
-    /// What it is there to show.
+    /// What the task demonstrates.
     pub kind: EvalKind,
     /// The engine.
     pub engine: String,
-    /// What became of it.
+    /// How the result changed.
     pub change: EvalChange,
-    /// The earlier report's word.
+    /// The earlier report's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<EvalSide>,
-    /// The later report's word.
+    /// The later report's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<EvalSide>,
 }
 
-/// Two reports, compared.
+/// A comparison of two reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EvalComparison {
     /// The earlier report's suite.
     pub suite_before: String,
     /// The later report's suite.
     pub suite_after: String,
-    /// Each task with each engine that either report has; what regressed comes first.
+    /// Every task with every engine that either report contains; regressions first.
     pub tasks: Vec<EvalTaskComparison>,
-    /// How many of each.
+    /// Number of tasks per change.
     pub counts: BTreeMap<EvalChange, u64>,
-    /// Sums over what both reports have, in the earlier one.
+    /// Totals over the tasks in both reports, from the earlier one.
     pub before: EvalTotals,
-    /// Sums over what both reports have, in the later one.
+    /// Totals over the tasks in both reports, from the later one.
     pub after: EvalTotals,
 }
 
 impl EvalComparison {
-    /// Compares them.
+    /// Compares two reports.
     pub fn from_reports(before: &EvalReport, after: &EvalReport) -> Self {
         let find = |report: &'_ EvalReport, of: &EvalResult| {
             let same = |one: &&EvalResult| one.task == of.task && one.engine == of.engine;
@@ -144,7 +144,7 @@ impl EvalComparison {
             EvalTotals::from_results(pairs.iter().filter(both).filter_map(|pair| pair.1.as_ref())),
         );
         let mut tasks: Vec<EvalTaskComparison> = pairs.iter().filter_map(compare_task).collect();
-        // Stable: within one kind of change the order of the reports stays.
+        // The sort is stable: tasks with the same change stay in report order.
         tasks.sort_by_key(|task| task.change);
         let mut counts = BTreeMap::new();
         for task in &tasks {
@@ -154,7 +154,7 @@ impl EvalComparison {
         Self { suite_before, suite_after, tasks, counts, before: sum_before, after: sum_after }
     }
 
-    /// How many changed so.
+    /// Returns the number of tasks with this change.
     pub fn count(&self, change: EvalChange) -> u64 {
         self.counts.get(&change).copied().unwrap_or(0)
     }

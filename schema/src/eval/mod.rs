@@ -1,7 +1,7 @@
-//! What an evaluation came to: how each task of a suite ended with each engine, what was checked afterwards, sums, and
-//! two such reports compared. Pure.
+//! Results of evaluations: outcomes per task and engine, checks, totals, and comparisons of two reports.
+//! Pure.
 //!
-//! Turns, tokens, money and metrics are those of [`report`](crate::report) and of the run's own fold; nothing is
+//! Turns, tokens, money and metrics come from [`report`](crate::report) and the run's fold; nothing is
 //! counted a second way here.
 
 mod comparison;

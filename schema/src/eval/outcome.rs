@@ -1,5 +1,5 @@
-//! How a task of a suite ended, and how it was expected to: one text each, as `succeeded` or `failed: turn_limit`, in
-//! suites, reports and tables alike.
+//! Actual and expected outcomes of evaluation tasks. Suites, reports and tables share one text form, such as
+//! `succeeded` or `failed: turn_limit`.
 
 use std::{fmt, str::FromStr};
 
@@ -12,25 +12,25 @@ use crate::{
     task::TaskState,
 };
 
-/// What a task of a suite is there to show.
+/// What a task of a suite demonstrates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvalKind {
     /// A bug, a refactoring, a small feature.
     Core,
-    /// A change of several files that belong together: code, tests, documents.
+    /// A change across several related files: code, tests, documents.
     Integration,
-    /// Something that must not be done, and is tried.
+    /// An attempt at something that must be prevented.
     Safety,
-    /// A run that cannot end well: what it leaves behind.
+    /// A run that cannot succeed: what it leaves behind.
     Recovery,
 }
 
 impl EvalKind {
-    /// All of them, as reports list them.
+    /// All kinds, in report order.
     pub const ALL: [Self; 4] = [Self::Core, Self::Integration, Self::Safety, Self::Recovery];
 
-    /// Its name everywhere.
+    /// Returns the kind's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Core => "core",
@@ -44,28 +44,28 @@ impl EvalKind {
 /// How a task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EvalOutcome {
-    /// Its run says that the work is done, and its final checks passed.
+    /// The run succeeded and its final checks passed.
     Succeeded,
-    /// Its run says that the work is done, and checks that it has did not run.
+    /// The run succeeded, but final checks did not run.
     Unverified,
     /// Its run failed.
     Failed(FailureKind),
-    /// Its run waits.
+    /// Its run is waiting.
     Blocked(BlockedReason),
-    /// Somebody cancelled it.
+    /// It was cancelled.
     Cancelled,
-    /// Its run processes died until it was given up.
+    /// Its run processes crashed until it was given up.
     Crashed,
-    /// It had not ended when the evaluation was stopped.
+    /// It had not ended when the evaluation stopped.
     Unfinished,
 }
 
 impl EvalOutcome {
-    /// Of a task in this state, whose last run stands so; none = it had no run.
+    /// Returns the outcome of a task in this state with this last run; `None` if it had no run.
     pub fn from_task_and_run(task: TaskState, run: Option<&RunState>) -> Self {
         match (task, run.map(|run| &run.stage)) {
             (_, Some(RunStage::Ended(RunOutcome::Succeeded))) => {
-                // A project without checks is judged by the suite's own alone.
+                // A project without checks is judged by the suite's checks alone.
                 let unverified = run.and_then(|run| run.unverified.as_ref());
                 let lacks = unverified.is_some_and(|why| !why.checks.is_empty());
                 if lacks { Self::Unverified } else { Self::Succeeded }
@@ -91,21 +91,21 @@ impl EvalOutcome {
     }
 }
 
-/// How a task is expected to end.
+/// The expected outcome of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EvalExpectation {
-    /// Well.
+    /// It succeeds.
     Succeeded,
-    /// As failed, for this or for any reason.
+    /// It fails, for this or for any reason.
     Failed(Option<FailureKind>),
-    /// Waiting, for this or for anything.
+    /// It is blocked, for this or for any reason.
     Blocked(Option<BlockedReason>),
-    /// Cancelled.
+    /// It is cancelled.
     Cancelled,
 }
 
 impl EvalExpectation {
-    /// Whether a task that ended so ended as expected.
+    /// Whether the outcome meets the expectation.
     pub fn is_met_by(self, outcome: EvalOutcome) -> bool {
         match (self, outcome) {
             (Self::Succeeded, EvalOutcome::Succeeded) | (Self::Cancelled, EvalOutcome::Cancelled) => true,
@@ -116,15 +116,15 @@ impl EvalExpectation {
     }
 }
 
-/// A text that is no outcome.
+/// A text that is not an outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no outcome: {must}")]
+#[error("`{text}` is not an outcome: {must}")]
 pub struct ParseOutcomeError {
     text: String,
     must: String,
 }
 
-/// The word that serde has for a reason.
+/// Returns serde's name of a reason.
 fn serde_name<T: Serialize>(why: T) -> String {
     let json = serde_json::to_value(why);
     json.ok().and_then(|json| json.as_str().map(str::to_owned)).unwrap_or_default()
@@ -132,7 +132,7 @@ fn serde_name<T: Serialize>(why: T) -> String {
 
 fn parse_reason<T: DeserializeOwned>(text: &str, words: &str) -> Result<T, ParseOutcomeError> {
     let read = serde_json::from_value(serde_json::Value::String(words.to_owned()));
-    // serde names the words that there are, so that none is listed a second time.
+    // serde's error lists the valid names, so they need no second list here.
     read.map_err(|error| ParseOutcomeError { text: text.to_owned(), must: error.to_string() })
 }
 

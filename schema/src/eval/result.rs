@@ -1,4 +1,4 @@
-//! A report: each task with each engine, and sums.
+//! Evaluation reports: results per task and engine, and totals.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,28 +10,28 @@ use crate::{
     report::{CostSums, MetricTally, MetricView, Ratio},
 };
 
-/// What is looked at once a run has ended.
+/// Kind of check made after a run has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvalCheckKind {
-    /// A command in a clean checkout of the result ends with status 0.
+    /// A command in a clean checkout of the result exits with status 0.
     Command,
-    /// Each path that differs from the base is one that one of these globs means.
+    /// Every changed path matches one of these globs.
     Changes,
-    /// No path that this glob means differs from the base.
+    /// No path that matches this glob changed.
     Unchanged,
-    /// Nothing that stands in files that this glob means was shown to a model, of the run or of what it gave away.
+    /// No content of files that match this glob was shown to a model, by the run or its delegated runs.
     Unread,
-    /// This file is there.
+    /// This file exists.
     File,
     /// The run left this artifact.
     Artifact,
-    /// This rule denied a call, of the run or of what it gave away.
+    /// This rule denied a call of the run or of its delegated runs.
     Denied,
 }
 
 impl EvalCheckKind {
-    /// Its name everywhere.
+    /// Returns the kind's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Command => "command",
@@ -45,123 +45,123 @@ impl EvalCheckKind {
     }
 }
 
-/// One of them.
+/// A check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EvalCheck {
-    /// What was looked at.
+    /// The kind of check.
     pub what: EvalCheckKind,
     /// The command, the glob or globs, the path, the artifact or the rule.
     pub name: String,
-    /// Whether it is as it should be.
+    /// Whether it passed.
     pub passed: bool,
-    /// Why not, in short.
+    /// Why it failed, in short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said: Option<String>,
-    /// How long a command took, in milliseconds.
+    /// Duration of a command, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
 }
 
-/// A task of a suite with an engine.
+/// The result of a task with an engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EvalResult {
     /// The task's name in its suite.
     pub task: String,
-    /// What it is there to show.
+    /// What the task demonstrates.
     pub kind: EvalKind,
-    /// Its title.
+    /// The task's title.
     pub title: String,
     /// The engine.
     pub engine: String,
     /// The model.
     pub model: ModelRef,
-    /// The commit that it started from; none where it started from an empty folder.
+    /// The commit it started from; none if it started from an empty folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// The task in the queue.
+    /// The task's id in the queue.
     pub id: TaskId,
-    /// Its last run, where it had one.
+    /// Its last run, if it had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// How it was to end.
+    /// The expected outcome.
     pub expected: EvalExpectation,
-    /// How it ended.
+    /// The actual outcome.
     pub outcome: EvalOutcome,
-    /// Why, where it did not end well.
+    /// Why it did not succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What was looked at afterwards.
+    /// The checks made after the run.
     pub checks: Vec<EvalCheck>,
-    /// All checks passed, and there was a run that could be checked.
+    /// Whether there was a run to check and all checks passed.
     pub accepted: bool,
-    /// It ended as expected, and was accepted.
+    /// Whether it was accepted with the expected outcome.
     pub passed: bool,
-    /// Turns of its run, and of what it gave away.
+    /// Turns of its run and of delegated runs.
     pub turns: u64,
-    /// What its runs' model calls cost, and those of what it gave away.
+    /// Cost of the model calls of its runs and of delegated runs.
     pub cost: CostSums,
-    /// How long models, tools and checks took, in milliseconds.
+    /// Time spent in models, tools and checks, in milliseconds.
     pub worked_ms: u64,
-    /// From the first lease to the end, in milliseconds.
+    /// Time from the first lease to the end, in milliseconds.
     pub wall_ms: u64,
-    /// Files and artifacts that are there, of those that the task expects or its engine owes.
+    /// Present files and artifacts out of those that the task or its engine requires.
     pub artifacts: Ratio,
-    /// All twelve metrics of the task. Edits, errors, denials and violations are counted with those of what it gave away.
+    /// All twelve metrics of the task. Edits, errors, denials and violations include those of delegated runs.
     pub metrics: Vec<MetricView>,
 }
 
 impl EvalResult {
-    /// Tokens of requests and answers.
+    /// Returns the number of tokens of requests and replies.
     pub const fn total_tokens(&self) -> u64 {
         let usage = self.cost.usage;
         usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens + usage.output_tokens
     }
 
-    /// What it cost in nano-dollars; none where a price is not known.
+    /// Returns the cost in nano-dollars; none if a price is unknown.
     pub fn cost_nusd(&self) -> Option<u64> {
         self.cost.is_fully_priced().then_some(self.cost.cost_nusd)
     }
 }
 
-/// A task that was not tried with an engine.
+/// A task that was not evaluated with an engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SkippedEval {
     /// The task.
     pub task: String,
-    /// The engine; none where it is left out with any.
+    /// The engine; none if the task is skipped for all engines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
-    /// Why.
+    /// Why it was skipped.
     pub why: String,
 }
 
-/// Sums over results.
+/// Totals over results.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct EvalTotals {
-    /// How many.
+    /// Number of tasks.
     pub tasks: u64,
-    /// Those that ended as expected and were accepted.
+    /// Accepted tasks with the expected outcome.
     pub passed: u64,
-    /// Those whose run succeeded.
+    /// Tasks whose run succeeded.
     pub succeeded: u64,
-    /// Those whose checks passed.
+    /// Tasks whose checks passed.
     pub accepted: u64,
-    /// Turns.
+    /// Number of turns.
     pub turns: u64,
-    /// Tokens of requests and answers.
+    /// Tokens of requests and replies.
     pub tokens: u64,
-    /// Nano-dollars; none where a price is not known.
+    /// Cost in nano-dollars; none if a price is unknown.
     pub cost_nusd: Option<u64>,
-    /// How long models, tools and checks took, in milliseconds.
+    /// Time spent in models, tools and checks, in milliseconds.
     pub worked_ms: u64,
-    /// Files and artifacts that are there, of those that should be.
+    /// Present files and artifacts out of the required ones.
     pub artifacts: Ratio,
-    /// All twelve metrics of these tasks together.
+    /// All twelve metrics over these tasks.
     pub metrics: Vec<MetricView>,
 }
 
 impl EvalTotals {
-    /// Of these.
+    /// Computes the totals of these results.
     pub fn from_results<'a>(results: impl IntoIterator<Item = &'a EvalResult>) -> Self {
         let mut sum = Self { cost_nusd: Some(0), ..Self::default() };
         let mut tally = MetricTally::default();
@@ -181,63 +181,63 @@ impl EvalTotals {
         Self { metrics: tally.to_views(), ..sum }
     }
 
-    /// Of a hundred, how many passed; none of none.
+    /// Returns the percentage that passed; none if there are no tasks.
     pub const fn passed_percent(&self) -> Option<u64> {
         (self.passed * 100 + self.tasks / 2).checked_div(self.tasks)
     }
 }
 
-/// Sums over the results of one engine.
+/// Totals over the results of one engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EvalEngineTotals {
     /// The engine.
     pub engine: String,
-    /// Its sums.
+    /// Its totals.
     pub sum: EvalTotals,
 }
 
-/// Sums over the results of one kind of tasks.
+/// Totals over the results of one kind of task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EvalKindTotals {
     /// The kind.
     pub kind: EvalKind,
-    /// Its sums.
+    /// Its totals.
     pub sum: EvalTotals,
 }
 
-/// What `docket eval` came to.
+/// The report of `docket eval`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EvalReport {
     /// The suite's name.
     pub suite: String,
-    /// What it is about.
+    /// The suite's description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
     /// The version of docket.
     pub docket: String,
-    /// When it began.
+    /// When it started.
     pub began_at: Timestamp,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub took_ms: u64,
-    /// Runs at once.
+    /// Number of concurrent runs.
     pub workers: u32,
-    /// Each task with each engine, in the order of the suite.
+    /// Every task with every engine, in suite order.
     pub results: Vec<EvalResult>,
-    /// What was not tried.
+    /// Tasks that were not evaluated.
     pub left_out: Vec<SkippedEval>,
-    /// By engine, in the order in which they were first tried.
+    /// Totals by engine, in the order in which they were first used.
     pub engines: Vec<EvalEngineTotals>,
-    /// Names of the tasks that all engines were tried with: only over these is one engine comparable with another.
+    /// Names of the tasks evaluated with all engines; engines are only comparable over these.
     pub common: Vec<String>,
-    /// By engine, over those.
+    /// Totals by engine over the common tasks.
     pub common_engines: Vec<EvalEngineTotals>,
-    /// By kind.
+    /// Totals by kind.
     pub kinds: Vec<EvalKindTotals>,
-    /// All of them.
+    /// Totals over all results.
     pub all: EvalTotals,
 }
 
-/// What is known of an evaluation beside its results.
+/// An evaluation's metadata, without its results.
 #[derive(Debug, Clone)]
 pub struct EvalMetadata {
     /// See [`EvalReport::suite`].
@@ -255,7 +255,7 @@ pub struct EvalMetadata {
 }
 
 impl EvalReport {
-    /// Sums up.
+    /// Builds the report and its totals.
     pub fn from_results(head: EvalMetadata, results: Vec<EvalResult>, left_out: Vec<SkippedEval>) -> Self {
         let mut engines: Vec<&str> = Vec::new();
         for result in &results {
@@ -303,12 +303,12 @@ impl EvalReport {
         }
     }
 
-    /// Whether some engines were tried with tasks that others were not.
+    /// Whether some tasks were evaluated with only some of the engines.
     pub fn has_partial_coverage(&self) -> bool {
         self.results.iter().any(|result| !self.common.contains(&result.task))
     }
 
-    /// Whether every task with every engine passed.
+    /// Whether every task passed with every engine.
     pub const fn is_passed(&self) -> bool {
         self.all.passed == self.all.tasks
     }

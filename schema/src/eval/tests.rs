@@ -1,4 +1,4 @@
-//! Outcomes read back as they are told; sums and comparisons say what they should.
+//! Outcomes are parsed from their text form; totals and comparisons are correct.
 
 use super::*;
 use crate::{
@@ -119,7 +119,7 @@ fn a_run_whose_checks_did_not_run_has_not_succeeded() {
     let mut run = RunState::default();
     run.stage = RunStage::Ended(RunOutcome::Succeeded);
     let outcome = |run: &RunState| EvalOutcome::from_task_and_run(TaskState::Completed, Some(run));
-    // Without any check of its project the suite's own judge it.
+    // A project without checks is judged by the suite's checks.
     run.unverified = Some(UnverifiedReason::without_checks());
     assert_eq!(outcome(&run), EvalOutcome::Succeeded);
     run.unverified = Some(UnverifiedReason { reason: "why".to_owned(), checks: vec!["tests".to_owned()] });

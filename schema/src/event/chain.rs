@@ -1,31 +1,31 @@
-//! The hash chain over a stream's events: what of an event is hashed, and how a chain is followed.
+//! The hash chain over a stream's events: the hashed fields of an event, and the verification of a chain.
 
 use super::envelope::{Envelope, EventRef, Head};
 use crate::ids::{Epoch, EventHash, Seq, StreamId, Timestamp, Turn};
 
-/// What of an event is hashed, borrowed: the store hashes thousands a second.
+/// The hashed fields of an event. Borrowed, because the store hashes thousands per second.
 #[derive(Debug, Clone, Copy)]
 pub struct EventHashInput<'a> {
-    /// Text form of the stream id.
+    /// Text form of the stream's id.
     pub stream: &'a str,
-    /// Place in the stream.
+    /// Sequence number in the stream.
     pub seq: Seq,
     /// When it was recorded.
     pub recorded_at: Timestamp,
-    /// Its turn.
+    /// The event's turn.
     pub turn: Turn,
-    /// Its epoch.
+    /// The event's epoch.
     pub epoch: Epoch,
-    /// Its name.
+    /// The event's name.
     pub kind: &'a str,
-    /// Its version.
+    /// The payload's version.
     pub version: u16,
-    /// Its payload's exact bytes.
+    /// The payload's exact bytes.
     pub payload: &'a [u8],
 }
 
 impl<'a> EventHashInput<'a> {
-    /// What is hashed of `event` in the stream of that name.
+    /// Returns the hashed fields of `event` in the stream of that name.
     fn from_event(event: &EventRef<'a>, stream: &'a str) -> Self {
         Self {
             stream,
@@ -41,7 +41,7 @@ impl<'a> EventHashInput<'a> {
 }
 
 impl Envelope {
-    /// The hash this event must have, from its own fields.
+    /// Returns the hash that this event must have according to its own fields.
     pub fn compute_hash(&self) -> EventHash {
         chain_hash(
             &self.prev_hash,
@@ -50,21 +50,21 @@ impl Envelope {
     }
 }
 
-/// What is hashed of an event beside its payload, in bytes: enough for most names of streams and kinds.
+/// Size of the hashed fields without the payload, in bytes: enough for most stream names and kinds.
 const FIXED_FIELDS_CAPACITY: usize = 192;
 
-/// The hash of an event that follows `prev`.
+/// Returns the hash of an event that follows `prev`.
 ///
-/// BLAKE3 over `docket.event.1`, the previous hash, then each field in the order of [`Hashed`]:
-/// integers little-endian, texts with their length (u64) before them.
+/// BLAKE3 over `docket.event.1`, the previous hash, then each field in the order of [`EventHashInput`]:
+/// integers little-endian, texts prefixed with their length (u64).
 pub fn chain_hash(prev: &EventHash, event: &EventHashInput<'_>) -> EventHash {
     chain_hash_with_buffer(&mut Vec::with_capacity(FIXED_FIELDS_CAPACITY + event.payload.len()), prev, event)
 }
 
-/// As [`chain_hash`], with a buffer that is used again.
+/// Computes the same hash as [`chain_hash`] with a reusable buffer.
 fn chain_hash_with_buffer(fixed: &mut Vec<u8>, prev: &EventHash, event: &EventHashInput<'_>) -> EventHash {
-    // One buffer and one call: most events are a chunk or two, and a hasher that is fed in parts costs
-    // as much to set up as they cost to hash.
+    // One buffer and one call: most events are one or two chunks, and setting up an incremental hasher costs
+    // as much as hashing them.
     fixed.clear();
     fixed.extend_from_slice(b"docket.event.1");
     fixed.extend_from_slice(&prev.0);
@@ -84,20 +84,20 @@ fn push_length_prefixed(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// A chain that does not hold, and where.
+/// A broken chain, and where it breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
-    /// A place is missing or doubled.
-    #[error("{stream}: seq {found} stands where {expected} belongs")]
+    /// A sequence number is missing or duplicated.
+    #[error("{stream}: found seq {found} instead of {expected}")]
     Gap {
         /// The stream.
         stream: StreamId,
-        /// The place that belongs there.
+        /// The expected sequence number.
         expected: Seq,
-        /// The place found.
+        /// The sequence number found.
         found: Seq,
     },
-    /// An event does not follow from the one before it.
+    /// An event does not follow the one before it.
     #[error("{stream}: event {seq} does not follow the event before it (its previous hash differs)")]
     Broken {
         /// The stream.
@@ -105,8 +105,8 @@ pub enum ChainError {
         /// The event that does not follow.
         seq: Seq,
     },
-    /// An event's own bytes do not give its hash.
-    #[error("{stream}: event {seq} was altered (its bytes do not give its hash)")]
+    /// An event's bytes do not match its hash.
+    #[error("{stream}: event {seq} was altered (its content does not match its hash)")]
     Altered {
         /// The stream.
         stream: StreamId,
@@ -115,32 +115,33 @@ pub enum ChainError {
     },
 }
 
-/// A stream's chain as it is walked.
+/// Verifies a stream's chain event by event.
 #[derive(Debug, Clone)]
 pub struct ChainVerifier {
     stream: StreamId,
-    /// The stream as it is hashed.
+    /// The stream's name as it is hashed.
     stream_name: String,
     head: Head,
     buffer: Vec<u8>,
 }
 
 impl ChainVerifier {
-    /// A walk that goes on from `head`.
+    /// Starts verification after `head`.
     pub fn new(stream: StreamId, head: Head) -> Self {
         let name = stream.to_string();
         Self { stream, stream_name: name, head, buffer: Vec::new() }
     }
 
-    /// After the last event that followed.
+    /// Returns the head after the last verified event.
     pub const fn head(&self) -> Head {
         self.head
     }
 
-    /// Checks that `event` follows, and goes on to it.
+    /// Verifies that `event` follows, and advances to it.
     ///
     /// # Errors
-    /// [`ChainError`] names the first thing that does not hold.
+    ///
+    /// [`ChainError`] for the first violation.
     pub fn verify_next(&mut self, event: &EventRef<'_>) -> Result<(), ChainError> {
         let stream = || self.stream.clone();
         if event.seq != self.head.seq.next() {
@@ -166,10 +167,11 @@ impl ChainVerifier {
     }
 }
 
-/// Checks that `event` follows `head`, and gives the head after it.
+/// Verifies that `event` follows `head`, and returns the head after it.
 ///
 /// # Errors
-/// As [`Chain::follow`].
+///
+/// As for [`ChainVerifier::verify_next`].
 pub fn verify_and_advance(head: Head, event: &Envelope) -> Result<Head, ChainError> {
     let mut chain = ChainVerifier::new(event.stream.clone(), head);
     chain.verify_next(&event.as_event_ref())?;

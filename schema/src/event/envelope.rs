@@ -1,4 +1,4 @@
-//! The envelope that every event has.
+//! The envelope of every event.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -6,28 +6,29 @@ use serde_json::value::RawValue;
 
 use crate::ids::{BlobHash, Epoch, EventHash, ParseIdError, Position, Seq, StreamId, Timestamp, Turn};
 
-/// Largest payload of one event, in bytes. What is longer belongs into a blob.
+/// Maximum size of one event's payload, in bytes. Larger contents go into a blob.
 pub const PAYLOAD_BYTES_MAX: usize = 256 * 1024;
 
-/// Most events of one append: the largest batch of tool calls a turn may hold, twice over.
+/// Maximum number of events in one append: twice the largest batch of tool calls of a turn.
 pub const EVENTS_PER_APPEND_MAX: usize = 256;
 
-/// A payload: one JSON value as the exact text it was made with.
+/// A payload: one JSON value, as the exact text that was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload(String);
 
 impl Payload {
-    /// Takes text that must be one JSON value.
+    /// Parses a text that must be one JSON value.
     ///
     /// # Errors
-    /// The text is no JSON.
+    ///
+    /// Fails if the text is not JSON.
     pub fn parse(text: String) -> Result<Self, serde_json::Error> {
         serde_json::from_str::<&RawValue>(&text)?;
         Ok(Self(text))
     }
 
-    /// Takes what a store hands back: it was checked when it was appended, and the hash chain
-    /// shows any change since, so it is not parsed again.
+    /// Wraps a payload read from the store. It was validated when it was appended and the hash chain reveals
+    /// any later change, so it is not parsed again.
     pub fn from_store(text: String) -> Self {
         Self(text)
     }
@@ -35,12 +36,13 @@ impl Payload {
     /// Serializes `value`.
     ///
     /// # Errors
-    /// `value` holds a map whose keys are no strings, or its `Serialize` fails.
+    ///
+    /// Fails if `value` contains a map whose keys are not strings, or if its `Serialize` fails.
     pub fn from_value<T: Serialize>(value: &T) -> Result<Self, serde_json::Error> {
         serde_json::to_string(value).map(Self)
     }
 
-    /// The JSON text.
+    /// Returns the JSON text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -64,67 +66,67 @@ impl JsonSchema for Payload {
         "Payload".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "description": "one JSON value; its exact text is what is hashed" })
+        json_schema!({ "description": "one JSON value; its exact text is hashed" })
     }
 }
 
-/// An event as a writer hands it in; the store adds place, time and hashes.
+/// An event as the writer submits it; the store adds sequence number, time and hashes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewEvent {
-    /// The event's name: `RunStarted`.
+    /// The event's name, such as `RunStarted`.
     pub kind: String,
-    /// Version of the payload's shape, from 1.
+    /// Version of the payload's format, starting at 1.
     pub version: u16,
-    /// The turn it belongs to; 0 outside of turns.
+    /// The event's turn; 0 outside of turns.
     #[serde(default)]
     pub turn: Turn,
     /// The payload.
     pub payload: Payload,
 }
 
-/// An event as the log holds it.
+/// An event as recorded in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Envelope {
-    /// The stream it belongs to.
+    /// The event's stream.
     pub stream: StreamId,
-    /// Its place there.
+    /// Sequence number in the stream.
     pub seq: Seq,
-    /// Its place in the whole log. Not hashed: an import into another log gives another.
+    /// Position in the log. It is not hashed, because an import into another log assigns a new one.
     pub position: Position,
     /// When the coordinator recorded it.
     pub recorded_at: Timestamp,
-    /// The turn it belongs to.
+    /// The event's turn.
     pub turn: Turn,
-    /// The epoch it was written under; 0 for what no lease wrote.
+    /// The epoch it was written under; 0 if it was not written under a lease.
     pub epoch: Epoch,
     /// The event's name.
     pub kind: String,
-    /// Version of the payload's shape.
+    /// Version of the payload's format.
     pub version: u16,
     /// The payload.
     pub payload: Payload,
-    /// Hash of the event before it; zero for the first of a stream without a parent.
+    /// Hash of the previous event; zero for the first event of a stream without a parent.
     pub prev_hash: EventHash,
-    /// BLAKE3 over all of the above but the position.
+    /// BLAKE3 hash over all of the above except the position.
     pub hash: EventHash,
 }
 
-/// Head of a stream: the last event's place and hash.
+/// Head of a stream: sequence number and hash of the last event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Head {
-    /// Place of the last event; 0 for an empty stream.
+    /// Sequence number of the last event; 0 for an empty stream.
     pub seq: Seq,
-    /// Its hash.
+    /// Hash of the last event.
     pub hash: EventHash,
 }
 
 impl Head {
-    /// Head of a stream without events.
+    /// Head of an empty stream.
     pub const EMPTY: Self = Self { seq: Seq(0), hash: EventHash::ZERO };
 }
 
-/// An event of a stream, borrowed from where it was read: for whoever walks a log and keeps none of it.
+/// An event borrowed from the buffer it was read into, for code that walks a log without storing it.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "each field is the one of `Envelope` that has its name")]
 pub struct EventRef<'a> {
@@ -141,7 +143,7 @@ pub struct EventRef<'a> {
 }
 
 impl EventRef<'_> {
-    /// The event as one that is kept.
+    /// Returns an owned copy of the event.
     pub fn to_envelope(&self, stream: StreamId) -> Envelope {
         Envelope {
             stream,
@@ -160,7 +162,7 @@ impl EventRef<'_> {
 }
 
 impl Envelope {
-    /// The event without its stream, borrowed.
+    /// Borrows the event without its stream.
     pub fn as_event_ref(&self) -> EventRef<'_> {
         EventRef {
             seq: self.seq,
@@ -176,7 +178,7 @@ impl Envelope {
         }
     }
 
-    /// Whether this is what `event` became under `epoch`: how a repeated append is known.
+    /// Whether this event is `event` recorded under `epoch`; used to recognize a repeated append.
     pub fn is_same_as(&self, event: &NewEvent, epoch: Epoch) -> bool {
         self.kind == event.kind
             && self.version == event.version
@@ -186,8 +188,8 @@ impl Envelope {
     }
 }
 
-/// The text form of a blob hash wherever it stands in a payload: 64 hexadecimal digits. Garbage
-/// collection keeps whatever any payload may name, and so can never be wrong about a new event.
+/// Finds the text form of blob hashes anywhere in a payload: 64 hexadecimal digits. Garbage collection keeps
+/// every blob that a payload might refer to, so that it is correct for unknown events as well.
 pub fn find_blob_hashes(text: &str) -> impl Iterator<Item = Result<BlobHash, ParseIdError>> + '_ {
     text.split(|c: char| !c.is_ascii_hexdigit()).filter(|part| part.len() == 64).map(str::parse)
 }
@@ -272,7 +274,7 @@ mod tests {
 
     #[test]
     fn blob_hashes_are_found_anywhere_in_a_payload() {
-        let hash = BlobHash::of(b"x");
+        let hash = BlobHash::hash_bytes(b"x");
         let found: Vec<_> =
             find_blob_hashes(&format!(r#"{{"a":"{hash}","b":"deadbeef"}}"#)).flatten().collect();
         assert_eq!(found, [hash]);

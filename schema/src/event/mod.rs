@@ -1,7 +1,7 @@
-//! The envelope every event has, the hash chain over it, and how typed events become payload bytes.
+//! Event envelopes, their hash chain, and the encoding of typed events as payloads.
 //!
-//! Payloads are stored and hashed as the exact bytes they were made with. Reading an old version
-//! upcasts the decoded value and never the bytes.
+//! Payloads are stored and hashed as the exact bytes that were written. Reading an old version upcasts the
+//! decoded value and never changes the bytes.
 
 mod chain;
 mod envelope;

@@ -1,60 +1,61 @@
-//! How typed events become payload bytes, and are read back.
+//! Encoding and decoding of typed events.
 
 use super::envelope::NewEvent;
 use crate::ids::Turn;
 
-/// A payload that this version cannot read.
+/// A payload that this version cannot decode.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// No such event in this version.
+    /// This version does not know the event.
     #[error(
-        "this build knows no event `{kind}` version {version}; read the log with the build that wrote it, or a newer one"
+        "this build does not know event `{kind}` version {version}; read the log with the build that wrote it, or a newer one"
     )]
     Unknown {
         /// The event's name.
         kind: String,
-        /// Its version.
+        /// The payload's version.
         version: u16,
     },
-    /// The payload has another shape.
-    #[error("the payload of `{kind}` version {version} does not have its shape")]
+    /// The payload has an unexpected format.
+    #[error("the payload of `{kind}` version {version} has an unexpected format")]
     Shape {
         /// The event's name.
         kind: String,
-        /// Its version.
+        /// The payload's version.
         version: u16,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// Whether a number is 0: fields that a payload leaves out then.
+/// Whether a value is the default; used to omit fields from a payload.
 pub(crate) fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
     *number == T::default()
 }
 
 /// A family of typed events: the events of runs, of tasks, of queues, of the system.
 pub trait TypedEvent: Sized {
-    /// The event's name in the log.
+    /// Returns the event's name in the log.
     fn kind(&self) -> &'static str;
 
-    /// Payload and version, as this build writes them.
+    /// Encodes the event as a payload of the current version.
     fn encode(&self, turn: Turn) -> NewEvent;
 
-    /// Reads a payload of any version this build knows.
+    /// Decodes a payload of any version that this build knows.
     ///
     /// # Errors
-    /// [`DecodeError`] for a name, version or shape it does not know.
+    ///
+    /// [`DecodeError`] for an unknown name, version or format.
     fn decode(kind: &str, version: u16, payload: &str) -> Result<Self, DecodeError>;
 }
 
-/// Declares an enum of events, each variant with a payload struct of the same name, and its
-/// [`TypedEvent`]. One line per event: the only place where name and version are said.
+/// Declares an enum of events, each variant with a payload struct of the same name, and its [`TypedEvent`].
+/// Each event takes one line, the only place where its name and version are given.
 ///
-/// A payload that got another shape is a new version, and its line says how each older one is read:
-/// `TaskMoved 2 { 1 => TaskMovedV1 }`, where the old struct stays as it was and `TaskMoved: From<TaskMovedV1>`.
-/// What is stored and hashed stays as it is; only what a reader gets is of the new shape.
+/// A payload with a changed format gets a new version, and its line says how each older one is decoded:
+/// `TaskMoved 2 { 1 => TaskMovedV1 }`, where the old struct is kept unchanged and `TaskMoved:
+/// From<TaskMovedV1>`. Stored and hashed bytes never change; only readers see the new format.
 macro_rules! typed_events {
     ($(#[$doc:meta])* pub enum $family:ident {
         $($variant:ident $version:literal $({ $($old_version:literal => $old:ident),+ $(,)? })?,)*
@@ -71,7 +72,7 @@ macro_rules! typed_events {
 
             fn encode(&self, turn: $crate::ids::Turn) -> $crate::event::NewEvent {
                 let (version, payload) = match self {
-                    $(Self::$variant(payload) => ($version, $crate::event::Payload::of(payload)),)*
+                    $(Self::$variant(payload) => ($version, $crate::event::Payload::from_value(payload)),)*
                 };
                 $crate::event::NewEvent {
                     kind: self.kind().to_owned(),
@@ -96,12 +97,13 @@ macro_rules! typed_events {
         }
 
         impl $family {
-            /// Name and version of every event of the family that this build reads, the older ones too.
+            /// Name and version of every event of the family that this build can decode, including older
+            /// versions.
             pub const READ: &'static [(&'static str, u16)] = &[
                 $((stringify!($variant), $version), $($((stringify!($variant), $old_version),)+)?)*
             ];
 
-            /// Name, version and JSON Schema of every event of the family, the older ones too.
+            /// Returns name, version and JSON Schema of every event of the family, including older versions.
             pub fn schemas(generator: &mut schemars::SchemaGenerator) -> Vec<(&'static str, u16, schemars::Schema)> {
                 vec![
                     $((stringify!($variant), $version, generator.subschema_for::<$variant>()),

@@ -1,16 +1,17 @@
-//! A family as one file: what the archive holds. The lines are those of an exported run ([`super`]), with
-//! another first line and without the rule that all runs stand in one row: a family is every run that shares
-//! history with another of it, their tasks, and those tasks' other runs. Nothing outside stands on it, and it
-//! stands on nothing outside.
+//! Archive files: a lineage group as one file. The lines are those of an exported run ([`super`]), with another
+//! first line and without the rule that all runs form a single line of descent. A group consists of all runs that
+//! share history with each other, their tasks, and the other runs of these tasks. There are no references between
+//! a group and anything outside of it.
 //!
-//! 1. `{"docket_archive":{"version":1,"task":…,"made_by":…,"streams":[{"stream":…,"head":…,"run_of":…}]}}`: which
-//!    streams, in the order in which they stand there, and where each ends;
-//! 2. the events of each stream from its first on: tasks first, each run after the one that it stands on;
-//! 3. every blob that they name; 4. the end, with a digest over all lines before it.
+//! 1. `{"docket_archive":{"version":1,"task":…,"made_by":…,"streams":[{"stream":…,"head":…,"run_of":…}]}}`: the
+//!    streams, in the order of the file, with their heads;
+//! 2. the complete events of each stream: tasks first, each run after the run it continues;
+//! 3. every blob they refer to;
+//! 4. the end, with a digest over all lines before it.
 //!
-//! [`FamilyReader`] proves that the streams are the ones that were archived: each chain is computed again
-//! from its beginning to the head that the first line names, and that head stands in the log that let them
-//! go. Pure, and bounded as [`super::Reader`] is.
+//! [`ArchiveReader`] proves that the streams are the ones that were archived: it recomputes each chain from its
+//! beginning to the head in the first line, and the log that archived them contains that head. Pure, and bounded
+//! in the same way as [`super::ExportReader`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,53 +30,54 @@ use crate::{
     snapshot::Manifest,
 };
 
-/// How every uncompressed file of the archive begins.
+/// Prefix of every uncompressed archive file.
 pub const ARCHIVE_PREFIX: &[u8] = b"{\"docket_archive\":";
 
-/// Most streams of one family that is archived: its first line, and the event that tells of it, name all.
+/// Maximum number of streams in one archived group: the file's first line and the archive event list all of
+/// them.
 pub const ARCHIVE_STREAMS_MAX: usize = 1000;
 
-/// Most events of it: it is brought back in one transaction.
+/// Maximum number of events in one archived group, which is restored in one transaction.
 pub const ARCHIVE_EVENTS_MAX: u64 = EXPORT_EVENTS_MAX;
 
 impl ExportWriter {
-    /// A writer of a file of the archive, and its first line.
+    /// Creates a writer of an archive file, and the file's first line.
     pub fn begin_archive(header: ArchiveHeader) -> (Self, String) {
         Self::begin_with(&ExportRecord::Archive(header))
     }
 }
 
-/// What a line of a file of the archive brought.
+/// The content of one line of an archive file.
 #[derive(Debug)]
 pub enum ArchiveItem {
     /// The first line.
     Header(ArchiveHeader),
-    /// As in an export.
+    /// Any other line, as in an export.
     Item(ExportItem),
 }
 
-/// A file that was read to its end and holds.
+/// A fully read and verified archive file.
 #[derive(Debug)]
 pub struct VerifiedArchive {
-    /// Its first line, which its events were compared with.
+    /// Its first line, verified against the events.
     pub header: ArchiveHeader,
-    /// How many events it has.
+    /// Number of events.
     pub events: u64,
-    /// Its blobs.
+    /// The file's blobs.
     pub blobs: BTreeSet<BlobHash>,
-    /// Those of them that must be stored where its streams are.
+    /// The blobs that must be stored together with the streams.
     pub required: Vec<BlobHash>,
 }
 
-/// See the module.
+/// Reads and verifies an archive file. See the module documentation.
 #[derive(Debug, Default)]
 pub struct ArchiveReader {
     lines: u64,
     digest: blake3::Hasher,
     header: Option<ArchiveHeader>,
-    /// Streams that were read, and where each stands.
+    /// The streams read so far, with their heads.
     heads: Vec<(StreamId, Head)>,
-    /// Every event's hash, by which a fork finds what it stands on.
+    /// The hash of every event, used to find the parent event of a fork.
     hashes: BTreeMap<StreamId, Vec<EventHash>>,
     events: u64,
     blob_refs: BlobRefs,
@@ -84,15 +86,16 @@ pub struct ArchiveReader {
 }
 
 impl ArchiveReader {
-    /// A reader before the first line.
+    /// Creates a reader that expects the first line.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes a line without its line break.
+    /// Reads a line, given without its line break.
     ///
     /// # Errors
-    /// [`ExportError`]: nothing of the file may be used.
+    ///
+    /// [`ExportError`]; nothing of the file may be used.
     pub fn read_line(&mut self, line: &[u8]) -> Result<ArchiveItem, ExportError> {
         self.lines += 1;
         let number = self.lines;
@@ -104,9 +107,7 @@ impl ArchiveReader {
         let record = parse_record(line, begins, self.ended, &mut self.digest)?;
         match record {
             ExportRecord::Archive(header) => self.accept_header(header),
-            ExportRecord::Header(_) => {
-                Err(ExportErrorKind::OutOfOrder("an exported run stands within an archive"))
-            }
+            ExportRecord::Header(_) => Err(ExportErrorKind::OutOfOrder("an exported run inside an archive")),
             ExportRecord::Event(event) => self.accept_event(event).map(ArchiveItem::Item),
             ExportRecord::Blob(blob) => self.accept_blob(&blob).map(ArchiveItem::Item),
             ExportRecord::End(end) => self.accept_trailer(&end).map(ArchiveItem::Item),
@@ -115,7 +116,7 @@ impl ArchiveReader {
 
     fn accept_header(&mut self, header: ArchiveHeader) -> Result<ArchiveItem, ExportErrorKind> {
         if self.header.is_some() {
-            return Err(ExportErrorKind::OutOfOrder("the file begins again in its middle"));
+            return Err(ExportErrorKind::OutOfOrder("a second header in the middle of the file"));
         }
         if header.version == 0 || header.version > VERSION {
             return Err(ExportErrorKind::Version { found: header.version });
@@ -129,7 +130,7 @@ impl ArchiveReader {
 
     fn accept_event(&mut self, event: Box<Envelope>) -> Result<ExportItem, ExportErrorKind> {
         if !self.blobs.is_empty() {
-            return Err(ExportErrorKind::OutOfOrder("an event stands after a blob"));
+            return Err(ExportErrorKind::OutOfOrder("an event after a blob"));
         }
         self.events += 1;
         if self.events > ARCHIVE_EVENTS_MAX {
@@ -142,7 +143,7 @@ impl ArchiveReader {
             if next.is_none_or(|next| next.stream != event.stream) {
                 return Err(misplaced_error(
                     &event,
-                    "its stream is not the one that the first line names next",
+                    "its stream is not the next one listed in the first line",
                 ));
             }
             let begins_at = self.head_before_first(&event)?;
@@ -155,7 +156,7 @@ impl ArchiveReader {
         Ok(ExportItem::Event(event))
     }
 
-    /// Streams that never had an event stand in the first line alone: a run that was leased and never began.
+    /// Skips streams without events: a run that was leased and never started appears only in the first line.
     fn skip_empty_streams(&mut self) {
         let named = self.header.iter().flat_map(|header| &header.streams).skip(self.heads.len());
         let empty = named.take_while(|named| named.head == Head::EMPTY);
@@ -163,7 +164,7 @@ impl ArchiveReader {
         self.heads.extend(empty);
     }
 
-    /// What a stream's first event follows: nothing, or the event that the run stands on.
+    /// Returns the head before a stream's first event: empty, or the parent event of a fork.
     fn head_before_first(&self, event: &Envelope) -> Result<Head, ExportErrorKind> {
         let StreamId::Run(_) = event.stream else { return Ok(Head::EMPTY) };
         let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())
@@ -172,7 +173,7 @@ impl ArchiveReader {
         let parent = self.hashes.get(&StreamId::Run(forked.parent));
         let at = usize::try_from(forked.seq.0).ok().and_then(|seq| seq.checked_sub(1));
         if parent.zip(at).and_then(|(hashes, at)| hashes.get(at)) != Some(&forked.hash) {
-            return Err(misplaced_error(event, "what it stands on does not stand before it"));
+            return Err(misplaced_error(event, "its parent does not come before it"));
         }
         Ok(Head { seq: Seq(0), hash: forked.hash })
     }
@@ -206,10 +207,11 @@ impl ArchiveReader {
         Ok(ExportItem::End)
     }
 
-    /// The file is read: is it whole, and what its first line says?
+    /// Finishes reading, and verifies that the file is complete and matches its first line.
     ///
     /// # Errors
-    /// [`ExportError`]: it was cut, or lacks something.
+    ///
+    /// [`ExportError`] if the file is truncated or incomplete.
     pub fn finish(self) -> Result<VerifiedArchive, ExportError> {
         let line = self.lines;
         self.verify_complete().map_err(|fault| ExportError { line, fault })
@@ -223,7 +225,7 @@ impl ArchiveReader {
         }
         let named = header.streams.iter().map(|named| (&named.stream, named.head));
         if !named.eq(self.heads.iter().map(|(stream, head)| (stream, *head))) {
-            return Err(ExportErrorKind::OutOfOrder("its streams do not end where the first line says"));
+            return Err(ExportErrorKind::OutOfOrder("its streams do not end as listed in the first line"));
         }
         if let Some((blob, need)) =
             self.blob_refs.required().find(|(blob, _)| !self.blobs.contains(&blob.hash))

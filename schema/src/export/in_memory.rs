@@ -1,4 +1,4 @@
-//! A whole export in memory: for fixtures and tests. Commands go line by line.
+//! A complete export in memory, for fixtures and tests. Commands read line by line.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,27 @@ use crate::{
     ids::{BlobHash, StreamId},
 };
 
-/// A run with its lineage and every blob it names.
+/// A run with its lineage and every blob it refers to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InMemoryExport {
-    /// Which run.
+    /// The exported run.
     pub header: ExportHeader,
-    /// All events: tasks first, then runs, the exported one last.
+    /// All events: tasks first, then runs, with the exported run last.
     pub events: Vec<Envelope>,
     /// All blobs.
     pub blobs: BTreeMap<BlobHash, Vec<u8>>,
 }
 
 impl InMemoryExport {
-    /// Reads an uncompressed file.
+    /// Parses an uncompressed file.
     ///
     /// # Errors
-    /// [`ExportError`] names the line.
+    ///
+    /// [`ExportError`] with the line number.
     pub fn parse(file: &[u8]) -> Result<Self, ExportError> {
         let mut reader = ExportReader::new();
         let (mut events, mut blobs) = (Vec::new(), BTreeMap::new());
-        // A file that does not end with a line break was cut within its last line.
+        // A file that does not end with a line break was truncated in its last line.
         let mut lines = file.split(|b| *b == b'\n');
         let rest = lines.next_back().unwrap_or_default();
         for line in lines {
@@ -49,7 +50,7 @@ impl InMemoryExport {
         Ok(Self { header, events, blobs })
     }
 
-    /// The uncompressed file. What [`Export::read`] gave is written as it was, to the byte.
+    /// Returns the uncompressed file. The output of [`InMemoryExport::parse`] is written back byte for byte.
     pub fn to_text(&self) -> String {
         let (mut writer, mut file) =
             ExportWriter::begin_export(self.header.run, self.header.task, &self.header.made_by);
@@ -59,13 +60,14 @@ impl InMemoryExport {
         file
     }
 
-    /// The run's history, its parents' shared part first: what a run folds from.
+    /// Returns the run's complete history, starting with the part shared with its ancestors, ready for
+    /// folding.
     pub fn run_events(&self) -> Vec<Envelope> {
         let of_run = |event: &&Envelope| matches!(event.stream, StreamId::Run(_));
         self.events.iter().filter(of_run).cloned().collect()
     }
 
-    /// The events of one stream.
+    /// Returns the events of one stream.
     pub fn stream_events<'a>(&'a self, stream: &'a StreamId) -> impl Iterator<Item = &'a Envelope> {
         self.events.iter().filter(move |event| event.stream == *stream)
     }

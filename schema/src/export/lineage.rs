@@ -1,4 +1,5 @@
-//! Whether events make up a run with its whole lineage: what a file must hold, and what an import may write.
+//! Validates that events form a run with its complete lineage: what an export must contain and an import may
+//! write.
 
 use std::collections::BTreeMap;
 
@@ -12,48 +13,49 @@ use crate::{
     task::{FieldError, TaskEvent, TaskEventMeta, TaskRecord},
 };
 
-/// Most events of one export: what one transaction of PostgreSQL can number, with room to spare.
+/// Maximum number of events in one export: the number that one PostgreSQL transaction can insert, with a
+/// margin.
 pub const EXPORT_EVENTS_MAX: u64 = 60_000;
 
-/// Runs that may stand on each other in one export.
+/// Maximum number of runs in one export's lineage.
 pub const EXPORT_RUNS_MAX: usize = 100;
 
-/// Why events are no run with its lineage.
+/// Why events do not form a run with its lineage.
 #[derive(Debug, thiserror::Error)]
 pub enum LineageError {
-    /// The hash chain does not hold.
+    /// The hash chain is broken.
     #[error(transparent)]
     Chain(#[from] ChainError),
-    /// An event this build does not know.
+    /// This build does not know an event.
     #[error("{stream}, event {seq} cannot be read")]
     Decode {
         /// The stream.
         stream: StreamId,
         /// The event.
         seq: Seq,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: DecodeError,
     },
-    /// Events that cannot follow each other.
+    /// Events do not fold.
     #[error("{stream} does not fold")]
     Fold {
         /// The stream.
         stream: StreamId,
-        /// Where and why.
+        /// The failed event and the cause.
         #[source]
         source: CorruptLog,
     },
-    /// A task's specification that no submit would have taken.
-    #[error("{stream}: its specification breaks a rule")]
+    /// A task's specification would not be accepted by a submit.
+    #[error("{stream}: its specification is not valid")]
     Spec {
         /// The stream.
         stream: StreamId,
-        /// Which.
+        /// The invalid field.
         #[source]
         source: FieldError,
     },
-    /// What stands there belongs elsewhere.
+    /// An event or stream is in the wrong place.
     #[error("{stream}, event {seq}: {what}")]
     Misplaced {
         /// The stream.
@@ -63,50 +65,51 @@ pub enum LineageError {
         /// What is wrong.
         what: &'static str,
     },
-    /// Something is not there.
-    #[error("{what} of run {run} is not there")]
+    /// Something is missing.
+    #[error("{what} of run {run} is missing")]
     Missing {
-        /// What.
+        /// What is missing.
         what: &'static str,
-        /// Whose.
+        /// The run that needs it.
         run: RunId,
     },
-    /// There is too much of it.
+    /// The export is too large.
     #[error(
         "an export holds at most {EXPORT_EVENTS_MAX} events and {EXPORT_RUNS_MAX} runs; this one has more"
     )]
     TooLong,
 }
 
-/// A stream of a lineage: which, and where it ends.
+/// A stream of a lineage and its head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineageStream {
-    /// Which.
+    /// The stream.
     pub stream: StreamId,
-    /// Its last event here.
+    /// The stream's last event in the lineage.
     pub head: Head,
 }
 
-/// Takes the events of a lineage one by one, and checks that each belongs where it stands: the chain of
-/// every stream holds and begins at its beginning, every stream folds, each run stands on the end of the
-/// run before it, and its task says that it is a run of it. See [`super`] for the order.
+/// Validates the events of a lineage one by one: every stream's chain is unbroken from its beginning, every
+/// stream folds, each run continues the end of the run before it, and its task lists it. See [`super`] for
+/// the order.
 #[derive(Debug, Default)]
 pub struct LineageValidator {
     events: u64,
     streams: Vec<LineageStream>,
     tasks: BTreeMap<TaskId, TaskRecord>,
-    /// What the tasks say of their runs.
+    /// The runs that the tasks list.
     declared_runs: BTreeMap<RunId, TaskRunRef>,
-    /// What the runs say of their task, in order.
+    /// The task that each run belongs to, in order.
     runs: Vec<(RunId, TaskId)>,
     state: RunState,
 }
 
 impl LineageValidator {
-    /// Takes the next event.
+    /// Validates the next event.
     ///
     /// # Errors
-    /// [`LineageError`] says what does not hold; nothing more may be taken then.
+    ///
+    /// [`LineageError`]; no more events may be pushed then.
     pub fn push(&mut self, event: &Envelope) -> Result<(), LineageError> {
         self.events += 1;
         if self.events > EXPORT_EVENTS_MAX || self.runs.len() > EXPORT_RUNS_MAX {
@@ -115,20 +118,20 @@ impl LineageValidator {
         let misplaced = |what| misplaced_error(event, what);
         let payload = event.payload.as_str();
         if payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(misplaced("its payload is longer than any that docket writes"));
+            return Err(misplaced("its payload is longer than docket allows"));
         }
         if payload.bytes().any(|b| b == b'\n' || b == b'\r') {
             return Err(misplaced("its payload has a line break, which docket never writes"));
         }
         let goes_on = self.streams.last().is_some_and(|last| last.stream == event.stream);
         if !goes_on && self.streams.iter().any(|seen| seen.stream == event.stream) {
-            return Err(misplaced("its stream was left and comes again"));
+            return Err(misplaced("its stream is not contiguous"));
         }
         match event.stream {
             StreamId::Task(task) => self.apply_task_event(task, event, goes_on),
             StreamId::Run(run) => self.apply_run_event(run, event, goes_on),
             StreamId::Queue(_) | StreamId::System(_) => {
-                Err(misplaced("only tasks and runs can be carried from one installation to another"))
+                Err(misplaced("only tasks and runs can be moved to another installation"))
             }
         }
     }
@@ -161,7 +164,7 @@ impl LineageValidator {
                 source.map_err(|source| LineageError::Spec { stream: event.stream.clone(), source })?;
                 self.tasks.entry(task).or_insert(TaskRecord::from_submitted(task, meta, first))
             }
-            (None, _) => return Err(misplaced_error(event, "a task does not begin like this")),
+            (None, _) => return Err(misplaced_error(event, "a task cannot start with this event")),
             (Some(record), typed) => {
                 record.apply(meta, typed).map_err(|source| fold_error(event, source))?;
                 record
@@ -186,15 +189,15 @@ impl LineageValidator {
                             && last.head == Head { seq: forked.seq, hash: forked.hash }
                     });
                     if stands_on.is_none() {
-                        return Err(misplaced_error(event, "what it stands on is not what stands before it"));
+                        return Err(misplaced_error(event, "its parent is not the run before it"));
                     }
                     begins_at.hash = forked.hash;
                     (forked.run, forked.task)
                 }
-                _ => return Err(misplaced_error(event, "a run does not begin like this")),
+                _ => return Err(misplaced_error(event, "a run cannot start with this event")),
             };
             if named != run {
-                return Err(misplaced_error(event, "it names another run than the one it begins"));
+                return Err(misplaced_error(event, "it names a run other than the one it starts"));
             }
             self.runs.push((run, task));
         }
@@ -202,21 +205,22 @@ impl LineageValidator {
         self.state.apply_envelope(event).map_err(|source| fold_error(event, source))
     }
 
-    /// The streams taken so far, in order, and where each ends.
+    /// Returns the streams so far, in order, with their heads.
     pub fn streams(&self) -> &[LineageStream] {
         &self.streams
     }
 
-    /// Each task as its events leave it.
+    /// Returns the folded record of each task.
     pub fn tasks(&self) -> impl Iterator<Item = &TaskRecord> {
         self.tasks.values()
     }
 
-    /// The runs in order, the exported one last, and whose manieth run each is.
+    /// Returns the runs in order, the exported one last, with the number of each within its task.
     ///
     /// # Errors
-    /// [`LineageError::Lacking`]: there is no run, the last one is not `run`, or a task is not there or
-    /// does not know its run.
+    ///
+    /// [`LineageError::Missing`] if there is no run, if the last one is not `run`, or if a task is missing or
+    /// does not list its run.
     pub fn resolve_runs(&self, run: RunId) -> Result<Vec<(RunId, TaskRunRef)>, LineageError> {
         if self.runs.last().is_none_or(|(last, _)| *last != run) {
             return Err(LineageError::Missing { what: "the stream", run });
@@ -228,12 +232,12 @@ impl LineageValidator {
         self.runs.iter().map(place).collect()
     }
 
-    /// What the run folds to.
+    /// Returns the folded state of the run.
     pub const fn run_state(&self) -> &RunState {
         &self.state
     }
 
-    /// How many events were taken.
+    /// Returns the number of events so far.
     pub const fn event_count(&self) -> u64 {
         self.events
     }

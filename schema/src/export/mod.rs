@@ -1,21 +1,21 @@
-//! A run as one file: what `docket export` writes and `docket import` reads, in docket's own format.
+//! Export format of a run: the single file that `docket export` writes and `docket import` reads.
 //!
-//! JSON Lines, one record a line, each line ended by `\n`:
+//! JSON Lines, one record per line, each terminated by `\n`:
 //!
-//! 1. `{"docket_export":{"version":1,"run":…,"task":…,"made_by":…}}`: the first line, by which the file
-//!    is recognised;
-//! 2. `{"event":{…}}`: events as the log holds them ([`crate::event::Envelope`]; the position is 0, for it
-//!    belongs to a log and not to an event). Each stream stands in one piece, from its first event on:
-//!    first the task of every run, then the runs, each standing on the one before it, so that the parents'
-//!    shared part comes first and the exported run last;
-//! 3. `{"blob":{"blob":{"hash":…,"bytes":…},"content":{"text":…}}}`: every blob that those events name,
-//!    directly or through another blob (see [`crate::names`]); `b64` in place of `text` where it is no UTF-8;
+//! 1. `{"docket_export":{"version":1,"run":…,"task":…,"made_by":…}}`: the first line, which identifies the file;
+//! 2. `{"event":{…}}`: events as recorded in the log ([`crate::event::Envelope`]; the position is 0, because it
+//!    belongs to a log and not to an event). Each stream is contiguous and complete from its first event: first
+//!    the task of every run, then the runs, each after the run it continues, so that the history shared with the
+//!    ancestors comes first and the exported run last;
+//! 3. `{"blob":{"blob":{"hash":…,"bytes":…},"content":{"text":…}}}`: every blob that these events refer to,
+//!    directly or through another blob (see [`crate::blob_refs`]); with `b64` instead of `text` if it is not
+//!    UTF-8;
 //! 4. `{"end":{"events":…,"blobs":…,"digest":…}}`: the last line; the digest is BLAKE3 over all bytes before it.
 //!
-//! A file may be this text itself (`--plain`) or one zstd stream of it; `zstd -dc` turns the one into the
-//! other. Everything here is pure: bytes in, records or errors out. Whoever reads bounds each line to
-//! [`LINE_BYTES_MAX`] before it holds it in memory; beyond that a reader keeps hashes and folds, no contents.
-//! Whatever is wrong is named with its line, and nothing of a file is to be used before [`Reader::finish`].
+//! A file is either this text itself (`--plain`) or one zstd stream of it; `zstd -dc` converts the latter into the
+//! former. Everything here is pure: bytes in, records or errors out. Callers check that each line is at most
+//! [`EXPORT_LINE_BYTES_MAX`] bytes long before they load it; a reader stores only hashes and folds, no contents.
+//! Errors include the line number, and nothing of a file may be used before [`ExportReader::finish`] succeeds.
 
 mod archive_reader;
 mod in_memory;

@@ -1,4 +1,4 @@
-//! Reads a file line by line and checks everything that can be checked without a store.
+//! Line-by-line reader of export files. Checks everything that can be checked without a store.
 
 use std::collections::BTreeSet;
 
@@ -17,71 +17,71 @@ use crate::{
     snapshot::{Manifest, ManifestError},
 };
 
-/// A file that is no whole, undamaged export, and the line where it shows.
+/// An incomplete or damaged export file, with the line of the error.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {fault}", fault = fault)]
 pub struct ExportError {
-    /// The line, from 1.
+    /// The line number, starting at 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// What is wrong.
     pub fault: ExportErrorKind,
 }
 
 /// What is wrong with a file.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportErrorKind {
-    /// It is something else.
-    #[error("this is no run that docket exported: such a file begins with `{{\"docket_export\":`")]
+    /// It is not an export.
+    #[error("not a docket export: an export starts with `{{\"docket_export\":`")]
     NotAnExport,
-    /// A newer docket made it.
+    /// It was created by a newer docket version.
     #[error(
-        "the file has version {found} of the format, this build reads up to {VERSION}; import it with a newer docket"
+        "the file has format version {found}, but this build reads up to {VERSION}; import it with a newer docket"
     )]
     Version {
-        /// The file's.
+        /// The file's format version.
         found: u32,
     },
-    /// The line is none of the format's.
-    #[error("it cannot be read as a record ({0}); the file is damaged or was edited")]
+    /// The line is not a valid record.
+    #[error("not a valid record ({0}); the file is damaged or was edited")]
     Record(String),
-    /// The line is too long to be one.
-    #[error("it is longer than {EXPORT_LINE_BYTES_MAX} bytes, which no line of an export is")]
+    /// The line is too long.
+    #[error("the line exceeds the limit of {EXPORT_LINE_BYTES_MAX} bytes")]
     TooLong,
-    /// A record where another belongs.
+    /// A record is out of order.
     #[error("{0}")]
     OutOfOrder(&'static str),
-    /// The events are no run with its lineage.
+    /// The events do not form a run with its lineage.
     #[error("{}", format_error_chain(.0))]
     Lineage(LineageError),
-    /// A blob's bytes are others.
-    #[error("the bytes of blob {0} do not have its hash and size")]
+    /// A blob's bytes do not match its hash.
+    #[error("the bytes of blob {0} do not match its hash and size")]
     BlobDamaged(BlobHash),
-    /// A blob that nothing needs.
-    #[error("blob {0} is named by no event of the file, or stands in it twice")]
+    /// A blob is not needed by any event.
+    #[error("no event of the file refers to blob {0}, or the file contains it twice")]
     BlobUnreferenced(BlobHash),
-    /// A base's manifest that does not decode.
+    /// A base's manifest cannot be decoded.
     #[error("blob {blob} should be a base's manifest: {source}")]
     Manifest {
         /// The blob.
         blob: BlobHash,
-        /// Why it is none.
+        /// The cause.
         source: ManifestError,
     },
     /// A blob is missing.
-    #[error("the file lacks blob {blob}, which event {seq} of {stream} names; export the run again")]
+    #[error("blob {blob} is missing, which event {seq} of {stream} refers to; export the run again")]
     BlobMissing {
         /// The blob.
         blob: BlobHash,
-        /// Who names it.
+        /// The stream whose event refers to it.
         stream: StreamId,
-        /// Which event.
+        /// The event.
         seq: Seq,
     },
-    /// The last line does not fit what stands before it.
-    #[error("the end does not fit what stands before it: the file is damaged or was edited")]
+    /// The last line does not match the lines before it.
+    #[error("the last record does not match the file's content: the file is damaged or was edited")]
     Digest,
-    /// The file ends early.
-    #[error("the file ends here, before its last record: it was cut short")]
+    /// The file is truncated.
+    #[error("the file is truncated: it ends here, before its last record")]
     Truncated,
 }
 
@@ -96,31 +96,32 @@ fn format_error_chain(error: &LineageError) -> String {
     text
 }
 
-/// What a line brought.
+/// The content of a line.
 #[derive(Debug)]
 pub enum ExportItem {
     /// The file's first line.
     Header(ExportHeader),
-    /// An event; it follows those before it.
+    /// An event, verified to follow the previous ones.
     Event(Box<Envelope>),
-    /// A blob; an event before it names it, and its bytes are checked.
+    /// A verified blob that an earlier event refers to.
     Blob(BlobRef, Vec<u8>),
-    /// The last line. [`Reader::finish`] says whether the file is whole.
+    /// The last line. [`ExportReader::finish`] checks whether the file is complete.
     End,
 }
 
-/// A file that was read to its end and holds.
+/// A fully read and verified export file.
 #[derive(Debug)]
 pub struct VerifiedExport {
     /// Its first line.
     pub header: ExportHeader,
-    /// Its streams, checked.
+    /// Its verified streams.
     pub lineage: LineageValidator,
     /// Its blobs.
     pub blobs: BTreeSet<BlobHash>,
 }
 
-/// See [`super`]. Keeps hashes and folds, no contents but those of manifests' names.
+/// Reads and verifies an export file. See [`super`]. It stores hashes and folds, and no contents except the
+/// hashes listed in manifests.
 #[derive(Debug, Default)]
 pub struct ExportReader {
     lines: u64,
@@ -132,8 +133,8 @@ pub struct ExportReader {
     ended: bool,
 }
 
-/// The record of a line: bounded before it is read, and counted into the file's digest. `begins` is what the first
-/// line must begin with.
+/// Parses a line as a record after checking its length, and adds it to the file's digest. `begins` is the
+/// required prefix of the first line.
 pub(super) fn parse_record(
     line: &[u8],
     begins: Option<&[u8]>,
@@ -141,7 +142,7 @@ pub(super) fn parse_record(
     digest: &mut blake3::Hasher,
 ) -> Result<ExportRecord, ExportErrorKind> {
     if ended {
-        return Err(ExportErrorKind::OutOfOrder("something stands after the last record"));
+        return Err(ExportErrorKind::OutOfOrder("the file continues after the last record"));
     }
     if line.len() > EXPORT_LINE_BYTES_MAX {
         return Err(ExportErrorKind::TooLong);
@@ -159,15 +160,16 @@ pub(super) fn parse_record(
 }
 
 impl ExportReader {
-    /// A reader before the first line.
+    /// Creates a reader that expects the first line.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes a line without its line break.
+    /// Reads a line, given without its line break.
     ///
     /// # Errors
-    /// [`ExportError`]: nothing of the file may be used.
+    ///
+    /// [`ExportError`]; nothing of the file may be used.
     pub fn read_line(&mut self, line: &[u8]) -> Result<ExportItem, ExportError> {
         self.lines += 1;
         let number = self.lines;
@@ -188,7 +190,7 @@ impl ExportReader {
 
     fn accept_header(&mut self, header: ExportHeader) -> Result<ExportItem, ExportErrorKind> {
         if self.header.is_some() {
-            return Err(ExportErrorKind::OutOfOrder("the file begins again in its middle"));
+            return Err(ExportErrorKind::OutOfOrder("a second header in the middle of the file"));
         }
         if header.version == 0 || header.version > VERSION {
             return Err(ExportErrorKind::Version { found: header.version });
@@ -199,7 +201,7 @@ impl ExportReader {
 
     fn accept_event(&mut self, event: Box<Envelope>) -> Result<ExportItem, ExportErrorKind> {
         if !self.blobs.is_empty() {
-            return Err(ExportErrorKind::OutOfOrder("an event stands after a blob"));
+            return Err(ExportErrorKind::OutOfOrder("an event after a blob"));
         }
         self.lineage.push(&event).map_err(ExportErrorKind::Lineage)?;
         self.blob_refs.add_event(&event).map_err(|e| ExportErrorKind::Record(e.to_string()))?;
@@ -236,10 +238,11 @@ impl ExportReader {
         Ok(ExportItem::End)
     }
 
-    /// The file is read: is it whole?
+    /// Finishes reading, and verifies that the file is complete.
     ///
     /// # Errors
-    /// [`ExportError`]: it was cut, or lacks something.
+    ///
+    /// [`ExportError`] if the file is truncated or incomplete.
     pub fn finish(self) -> Result<VerifiedExport, ExportError> {
         let line = self.lines;
         self.verify_complete().map_err(|fault| ExportError { line, fault })
@@ -252,7 +255,7 @@ impl ExportReader {
         }
         let runs = self.lineage.resolve_runs(header.run).map_err(ExportErrorKind::Lineage)?;
         if runs.last().is_none_or(|(_, of)| of.task != header.task) {
-            return Err(ExportErrorKind::OutOfOrder("the first line names another task than the run does"));
+            return Err(ExportErrorKind::OutOfOrder("the first line and the run name different tasks"));
         }
         if let Some((blob, need)) =
             self.blob_refs.required().find(|(blob, _)| !self.blobs.contains(&blob.hash))

@@ -1,4 +1,4 @@
-//! What a file must hold, and that no damage to it passes.
+//! Contents of an export file, and the detection of any damage to it.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ const TASK: TaskId = TaskId(uuid::Uuid::from_u128(1));
 const FIRST: RunId = RunId(uuid::Uuid::from_u128(2));
 const SECOND: RunId = RunId(uuid::Uuid::from_u128(3));
 
-/// A log in the making.
+/// A log under construction.
 #[derive(Default)]
 struct Log {
     events: Vec<Envelope>,
@@ -71,10 +71,10 @@ fn model() -> ModelRef {
     ModelRef { provider: "scripted".into(), name: "x".into(), base_url: None }
 }
 
-/// A task whose first run was resumed, so that the second stands on it.
+/// A task whose first run was resumed, so that the second one continues it.
 fn log() -> Log {
     let mut log = Log::default();
-    let in_pack = Entry { kind: EntryKind::File, mode: 0o644, size: 3, hash: BlobHash::of(b"old") };
+    let in_pack = Entry { kind: EntryKind::File, mode: 0o644, size: 3, hash: BlobHash::hash_bytes(b"old") };
     let manifest = Manifest { entries: [(WorkspacePath::new("a").expect("legal"), in_pack)].into() };
     let base = WorkspaceBase {
         manifest: log.blob(&manifest.encode()),
@@ -203,7 +203,7 @@ fn truncated_file_is_rejected() {
     let file = write(&log());
     for cut in (0..file.len()).step_by(7).chain([file.len() - 1]) {
         let read = InMemoryExport::parse(&file.as_bytes()[..cut]);
-        // The last line without its line break is whole.
+        // A missing final line break is accepted.
         assert_eq!(read.is_ok(), cut == file.len() - 1, "cut at {cut}");
     }
 }
@@ -212,16 +212,16 @@ fn truncated_file_is_rejected() {
 fn missing_or_unreferenced_blobs_are_rejected() {
     let mut lacking = log();
     let gone = lacking.blobs.pop().expect("the words that were told");
-    read_error(&lacking, &format!("lacks blob {}, which event 2 of run/", BlobHash::of(&gone)));
+    read_error(&lacking, &format!("blob {} is missing, which event 2 of run/", BlobHash::hash_bytes(&gone)));
 
     let mut more = log();
     more.blobs.push(b"stowaway".to_vec());
-    read_error(&more, "is named by no event");
+    read_error(&more, "no event of the file refers to blob");
 
     let mut twice = log();
     let first = twice.blobs[0].clone();
     twice.blobs.push(first);
-    read_error(&twice, "or stands in it twice");
+    read_error(&twice, "or the file contains it twice");
 }
 
 #[test]
@@ -232,19 +232,19 @@ fn invalid_lineage_is_rejected_with_its_event() {
 
     let mut gap = log();
     gap.events.remove(6);
-    read_error(&gap, "seq 3 stands where 2 belongs");
+    read_error(&gap, "found seq 3 instead of 2");
 
-    // The parent's part goes further than what the child stands on.
+    // The parent continues after the event at which the child was forked.
     let mut longer = log();
     let pause = crate::run::PauseRequested { by: "x".into() };
     let child = longer.events.split_off(8);
     longer.add(StreamId::Run(FIRST), 0, &RunEvent::from(pause));
     longer.events.extend(child);
-    read_error(&longer, "what it stands on is not what stands before it");
+    read_error(&longer, "its parent is not the run before it");
 
     let mut orphan = log();
     orphan.events.drain(5..8);
-    read_error(&orphan, "what it stands on is not what stands before it");
+    read_error(&orphan, "its parent is not the run before it");
 
     let mut untold = log();
     untold.events.truncate(8);
@@ -263,17 +263,17 @@ fn invalid_lineage_is_rejected_with_its_event() {
 #[test]
 fn other_file_formats_are_recognized() {
     let read = |text: &str| InMemoryExport::parse(text.as_bytes()).expect_err("refused").to_string();
-    assert!(read("").contains("no run that docket exported"));
-    assert!(read("# a backlog\n- a task\n").contains("no run that docket exported"));
+    assert!(read("").contains("not a docket export"));
+    assert!(read("# a backlog\n- a task\n").contains("not a docket export"));
     let newer = write(&log()).replacen("\"version\":1", "\"version\":2", 1);
-    assert!(read(&newer).contains("version 2 of the format"), "{}", read(&newer));
+    assert!(read(&newer).contains("format version 2"), "{}", read(&newer));
     let whole = write(&log());
     assert!(read(&format!("{whole}{{}}\n")).contains("after the last record"));
     assert!(read(&format!("{whole}{whole}")).contains("after the last record"));
 }
 
 proptest! {
-    /// Any byte changed anywhere is noticed.
+    /// A change of any byte is detected.
     #[test]
     fn flipped_byte_is_always_detected(at in any::<prop::sample::Index>(), by in 1u8..) {
         let mut file = write(&log()).into_bytes();
@@ -282,7 +282,7 @@ proptest! {
         prop_assert!(InMemoryExport::parse(&file).is_err(), "byte {} by {}", at, by);
     }
 
-    /// Whatever comes, nothing panics.
+    /// Arbitrary input never panics.
     #[test]
     fn random_bytes_are_rejected(noise in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut file = EXPORT_PREFIX.to_vec();

@@ -1,4 +1,4 @@
-//! The calls of a turn: of models, of tools, of final checks, each an intent with what came of it.
+//! Calls of a turn, to models, tools and final checks: each intent with its result.
 
 use std::borrow::Cow;
 
@@ -12,30 +12,30 @@ use crate::{
     tool::TestCounts,
 };
 
-/// A call of a model, as far as it went.
+/// A model call, possibly without a reply yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelCall {
-    /// Place of the intent among the run's events.
+    /// Index of the intent among the run's events.
     pub event_index: usize,
-    /// Place of the intent in its stream.
+    /// Sequence number of the intent in its stream.
     pub seq: Seq,
     /// The intent.
     pub intent: ModelRequested,
-    /// What came of it.
+    /// The reply, if one is recorded.
     pub reply: Option<ModelReply>,
 }
 
-/// What came of a call of a model.
+/// The result of a model call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelReply {
     /// The model answered.
     Answered(ModelAnswered),
-    /// It did not.
+    /// The call failed.
     Failed(ModelFailed),
 }
 
 impl ModelCall {
-    /// The answer, where there is one.
+    /// Returns the answer, if there is one.
     pub const fn answer(&self) -> Option<&ModelAnswered> {
         match &self.reply {
             Some(ModelReply::Answered(answer)) => Some(answer),
@@ -43,7 +43,7 @@ impl ModelCall {
         }
     }
 
-    /// `answered`, `failed`; none while no reply is recorded.
+    /// Returns `answered` or `failed`; none if no reply is recorded.
     pub const fn outcome(&self) -> Option<&'static str> {
         match &self.reply {
             Some(ModelReply::Answered(_)) => Some("answered"),
@@ -53,10 +53,10 @@ impl ModelCall {
     }
 }
 
-/// A tool call of the model, as far as it went.
+/// A tool call of the model, possibly without a result yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
-    /// As the model made it.
+    /// The call as the model made it.
     pub tool: ToolUse,
     /// The intent.
     pub intent: Option<ToolRequested>,
@@ -65,48 +65,48 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
-    /// How it ended, if it did.
+    /// Returns how it ended, if it did.
     pub fn outcome(&self) -> Option<CallOutcome> {
         self.result.as_ref().map(CallOutcome::from_result)
     }
 
-    /// How it ended, in a word or two.
+    /// Returns how it ended, in a word or two.
     pub fn outcome_label(&self) -> Cow<'static, str> {
         self.outcome().map_or(Cow::Borrowed("no result"), CallOutcome::label)
     }
 
-    /// Whether it did what was asked, and what it ran ended well.
+    /// Whether the tool, and the command it ran, succeeded.
     pub fn is_ok(&self) -> bool {
         self.outcome().is_some_and(CallOutcome::is_ok)
     }
 }
 
-/// How a tool call ended: the one rule by which every view marks a turn as failed.
+/// How a tool call ended: the single rule by which every view marks a turn as failed.
 ///
-/// A tool that did what was asked has run a command, whatever the end of that command: its exit status and the counts of
-/// its tests are in the recorded facts.
+/// A tool succeeds if it ran a command, however the command ended: exit status and test counts are in the
+/// recorded facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallOutcome {
-    /// It did what was asked, and what it ran ended well.
+    /// The tool, and the command it ran, succeeded.
     Ok,
     /// The tool failed, or a signal ended its command.
     Failed,
     /// The time limit ended its command.
     TimedOut,
-    /// Policy or the tool refused it.
+    /// Policy or the tool refused the call.
     Refused,
-    /// A crash came between intent and result.
+    /// A crash happened between intent and result.
     Unknown,
-    /// Its command ended with this status.
+    /// Its command exited with this status.
     Exit(i32),
-    /// This many of its tests failed.
+    /// This many tests failed.
     TestsFailed(u32),
-    /// None of its tests failed, but this many could not be run.
+    /// No test failed, but this many could not be run.
     TestErrors(u32),
 }
 
 impl CallOutcome {
-    /// The outcome of recorded facts. Where tests were run the exit status decides, as it does for the model.
+    /// Returns the outcome of recorded facts. For tests the exit status decides, as it does for the model.
     pub fn from_facts(
         status: ToolStatus,
         exit: Option<i32>,
@@ -129,18 +129,18 @@ impl CallOutcome {
         }
     }
 
-    /// The outcome of a result.
+    /// Returns the outcome of a result.
     pub fn from_result(result: &ToolFinished) -> Self {
         let facts = &result.facts;
         Self::from_facts(result.status, facts.exit, facts.tests, facts.timed_out)
     }
 
-    /// Whether the turn's work did not fail in it.
+    /// Whether the call did not fail.
     pub fn is_ok(self) -> bool {
         self == Self::Ok
     }
 
-    /// The outcome in a word or two.
+    /// Returns the outcome in a word or two.
     pub fn label(self) -> Cow<'static, str> {
         match self {
             Self::Ok => "ok".into(),
@@ -155,7 +155,7 @@ impl CallOutcome {
     }
 }
 
-/// A final check, or the fix of one without a model, as far as it went.
+/// A final check, or its automatic fix, possibly without a result yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinalCheck {
     /// The intent.
@@ -165,7 +165,7 @@ pub struct FinalCheck {
 }
 
 impl FinalCheck {
-    /// The name of the check; a fix has the name of its check, marked.
+    /// Returns the check's name; a fix has the marked name of its check.
     pub fn name(&self) -> Cow<'_, str> {
         let name = self.intent.gate.name.as_str();
         match self.intent.step {
@@ -174,7 +174,7 @@ impl FinalCheck {
         }
     }
 
-    /// The command that was run.
+    /// Returns the command that was run.
     pub fn command(&self) -> &str {
         let gate = &self.intent.gate;
         match self.intent.step {
@@ -187,17 +187,17 @@ impl FinalCheck {
         }
     }
 
-    /// Whether it passed; none while no result is recorded.
+    /// Returns whether it passed; none if no result is recorded.
     pub fn passed(&self) -> Option<bool> {
         self.result.as_ref().map(|result| result.passed)
     }
 
-    /// How it ended, in a word or a few.
+    /// Returns how it ended, in a few words.
     pub fn outcome_label(&self) -> &'static str {
         self.result.as_ref().map_or("has no result", GateFinished::outcome_label)
     }
 
-    /// How long it ran, in milliseconds.
+    /// Returns its duration in milliseconds.
     pub fn duration_ms(&self) -> u64 {
         self.result.as_ref().map_or(0, |result| result.duration_ms)
     }

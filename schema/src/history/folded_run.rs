@@ -1,8 +1,8 @@
-//! A run's whole history with its state, and where each turn ends, so that another run can continue from there.
+//! A run's complete history with its state and the end of each turn, where another run can continue.
 //!
-//! A turn ends before the next one begins. The newest turn ends with the last event after which the run had nothing under
-//! way: no model asked, no call open or due, no failed attempt behind it. Used to look back (replay, diff, checkout) and
-//! to continue from a turn (resume, fork).
+//! A turn ends before the next one starts. The newest turn ends with the last event after which nothing is in
+//! progress: no model call, no open or due tool call, and no failed attempt. Used to look at past states
+//! (replay, diff, checkout) and to continue from a turn (resume, fork).
 
 use super::{
     run_history::RunHistory,
@@ -15,31 +15,31 @@ use crate::{
     run::{CorruptLog, RunEvent, RunState},
 };
 
-/// No such turn, or none that a run can continue from.
+/// The turn does not exist, or a run cannot continue from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoSuchTurn {
-    /// Nothing was decided yet.
+    /// No turn has ended yet.
     #[error("the run has not ended a turn yet; wait for its first, or retry its task")]
     NoneEnded,
-    /// The turn is not there, or has not ended.
-    #[error("turn {asked} has not ended: the last one that has is {last}")]
+    /// The turn does not exist or has not ended.
+    #[error("turn {asked} has not ended: the last finished turn is {last}")]
     NotEnded {
-        /// The turn asked for.
+        /// The requested turn.
         asked: Turn,
         /// The last one that ended.
         last: Turn,
     },
-    /// The turn is not there at all.
-    #[error("there is no turn {asked}: the run's turns go from 0 to {last}")]
+    /// The turn does not exist.
+    #[error("turn {asked} does not exist: the run has turns 0 to {last}")]
     NotFound {
-        /// The turn asked for.
+        /// The requested turn.
         asked: Turn,
         /// The newest one.
         last: Turn,
     },
 }
 
-/// See the module.
+/// A run's folded history. See the module documentation.
 #[derive(Debug, Clone, Default)]
 pub struct FoldedRun {
     history: RunHistory,
@@ -47,9 +47,10 @@ pub struct FoldedRun {
 }
 
 impl FoldedRun {
-    /// Folds `events`, a run's whole history with its parents' shared part first.
+    /// Folds `events`, a run's complete history starting with the part shared with its ancestors.
     ///
     /// # Errors
+    ///
     /// [`CorruptLog`] at the first event that does not fold.
     pub fn from_events(events: Vec<Envelope>) -> Result<Self, CorruptLog> {
         let mut run = Self::default();
@@ -59,10 +60,11 @@ impl FoldedRun {
         Ok(run)
     }
 
-    /// Takes the next event.
+    /// Folds the next event.
     ///
     /// # Errors
-    /// [`CorruptLog`]: it does not fold. The run is of no use then.
+    ///
+    /// [`CorruptLog`] if it does not fold; the run must not be used then.
     pub fn push(&mut self, envelope: Envelope) -> Result<(), CorruptLog> {
         let event = RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str())
             .map_err(|source| CorruptLog::Decode { seq: envelope.seq, source })?;
@@ -76,30 +78,31 @@ impl FoldedRun {
         Ok(())
     }
 
-    /// Its events and turns.
+    /// Returns its events and turns.
     pub const fn history(&self) -> &RunHistory {
         &self.history
     }
 
-    /// All events, oldest first.
+    /// Returns all events, oldest first.
     pub fn events(&self) -> &[Envelope] {
         self.history.events()
     }
 
-    /// All turns in order, turn 0 first.
+    /// Returns all turns in order, starting with turn 0.
     pub fn turns(&self) -> &[TurnSummary] {
         self.history.turns()
     }
 
-    /// What the whole history folds to.
+    /// Returns the state after the complete history.
     pub const fn state(&self) -> &RunState {
         &self.state
     }
 
-    /// A turn, whether it ended or not.
+    /// Returns a turn, whether it has ended or not.
     ///
     /// # Errors
-    /// [`NoSuchTurn::NotThere`].
+    ///
+    /// [`NoSuchTurn::NotFound`] if it does not exist.
     pub fn turn(&self, asked: Turn) -> Result<&TurnSummary, NoSuchTurn> {
         let turns = self.turns();
         let last = turns.last().map_or(Turn(0), |turn| turn.turn);
@@ -107,10 +110,12 @@ impl FoldedRun {
         place.map(|place| &turns[place]).map_err(|_| NoSuchTurn::NotFound { asked, last })
     }
 
-    /// The last event of turn `asked`, or of the last turn that ended: where another run may continue.
+    /// Returns the last event of turn `asked`, or of the last turn that ended: where another run can
+    /// continue.
     ///
     /// # Errors
-    /// [`NoSuchTurn::NoneEnded`], [`NoSuchTurn::NotEnded`].
+    ///
+    /// [`NoSuchTurn::NoneEnded`] or [`NoSuchTurn::NotEnded`].
     pub fn turn_end(&self, asked: Option<Turn>) -> Result<(&Envelope, Turn), NoSuchTurn> {
         self.turn_end_index(asked).map(|(place, turn)| (&self.events()[place], turn))
     }
@@ -122,23 +127,25 @@ impl FoldedRun {
         ended().find(|(_, turn)| *turn == asked).ok_or(NoSuchTurn::NotEnded { asked, last })
     }
 
-    /// What the run was at the end of turn `asked`: at the event that another run may continue from.
+    /// Returns the state at the end of turn `asked`, at the event that another run can continue from.
     ///
     /// # Errors
-    /// [`NoSuchTurn::NoneEnded`], [`NoSuchTurn::NotEnded`].
+    ///
+    /// [`NoSuchTurn::NoneEnded`] or [`NoSuchTurn::NotEnded`].
     pub fn state_at_end(&self, asked: Turn) -> Result<RunState, NoSuchTurn> {
         self.turn_end_index(Some(asked)).map(|(place, _)| self.state_after_events(place + 1))
     }
 
-    /// What the run was after turn `asked`, as far as that turn went.
+    /// Returns the state after the last recorded event of turn `asked`.
     ///
     /// # Errors
-    /// [`NoSuchTurn::NotThere`].
+    ///
+    /// [`NoSuchTurn::NotFound`] if it does not exist.
     pub fn state_after(&self, asked: Turn) -> Result<RunState, NoSuchTurn> {
         self.turn(asked).map(|turn| self.state_after_events(turn.events.end))
     }
 
-    /// What its first `count` events fold to.
+    /// Returns the state after the first `count` events.
     fn state_after_events(&self, count: usize) -> RunState {
         if count == self.events().len() {
             return self.state.clone();

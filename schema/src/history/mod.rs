@@ -1,8 +1,8 @@
-//! A run as people and programs read it: its turns with their calls, outcomes, changes and costs.
+//! The read model of a run for people and programs: turns with their calls, outcomes, changes and costs.
 //!
-//! The one read model of a run. [`RunHistory`] is folded event by event and keeps a summary of each turn; [`TurnDetail`]
-//! holds everything that the events of one turn say, and is read when a view shows it; [`FoldedRun`] adds the state
-//! of the run and where its turns end. All of it works from any prefix of a log and grows with it. Pure.
+//! [`RunHistory`] is folded event by event and holds a summary of each turn; [`TurnDetail`] holds everything
+//! recorded in one turn and is read when a view shows it; [`FoldedRun`] adds the run's state and the end of
+//! each turn. All of them work on any prefix of a log and are updated as it grows. Pure.
 
 mod calls;
 mod folded_run;

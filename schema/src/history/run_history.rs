@@ -1,4 +1,4 @@
-//! A run as it is read, event by event: its events, and a summary of each turn.
+//! Incrementally built history of a run: its events and a summary of each turn.
 
 use super::{
     skimmed_event::{SkimmedEvent, SkimmedPayload},
@@ -11,7 +11,7 @@ use crate::{
     run::{FailureKind, Overlay, RunEvent, RunOutcome, RunStarted, SnapshotParts},
 };
 
-/// How a run is after its last event, as far as the log alone can say.
+/// Status of a run after its last event, as far as the log shows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum HistoryStatus {
     /// It continues, or waits for a worker.
@@ -21,12 +21,12 @@ pub enum HistoryStatus {
     Paused,
     /// It waits for a person or a child.
     Blocked,
-    /// It is over.
+    /// It has ended.
     Ended(RunOutcome),
 }
 
 impl HistoryStatus {
-    /// The status in a word or two.
+    /// Returns the status in a word or two.
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Open => "not ended",
@@ -37,17 +37,17 @@ impl HistoryStatus {
     }
 }
 
-/// Where to begin reading a run, and why there.
+/// The turn to open first when reading a run, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartingTurn {
-    /// Place of the turn in [`RunHistory::turns`].
+    /// Index of the turn in [`RunHistory::turns`].
     pub turn_index: usize,
-    /// Why there, in words.
+    /// The reason, as text.
     pub reason: String,
 }
 
-/// See the module. Turns begin with their first `ModelRequested`; what comes before the first is turn 0, which is there
-/// from the beginning.
+/// A run's history. See the module documentation. Turns start with their first `ModelRequested`; everything
+/// before belongs to turn 0, which always exists.
 #[derive(Debug, Clone)]
 pub struct RunHistory {
     events: Vec<Envelope>,
@@ -76,7 +76,7 @@ impl Extend<SkimmedEvent> for RunHistory {
 }
 
 impl RunHistory {
-    /// Takes the next event. The first ones are those of the history that the run shares with its parents.
+    /// Adds the next event, starting with the history shared with the run's ancestors.
     pub fn push(&mut self, event: SkimmedEvent) {
         let SkimmedEvent { envelope, payload: gist } = event;
         let place = self.events.len();
@@ -92,7 +92,7 @@ impl RunHistory {
         self.events.push(envelope);
     }
 
-    /// Takes note of what concerns the whole run.
+    /// Updates the information about the run as a whole.
     fn update_run_info(&mut self, gist: &SkimmedPayload) {
         match gist {
             SkimmedPayload::Blocked => self.status = HistoryStatus::Blocked,
@@ -116,30 +116,31 @@ impl RunHistory {
         self.turns.last_mut().expect("turn 0 is there from the beginning")
     }
 
-    /// All events, oldest first.
+    /// Returns all events, oldest first.
     pub fn events(&self) -> &[Envelope] {
         &self.events
     }
 
-    /// All turns in order, turn 0 first.
+    /// Returns all turns in order, starting with turn 0.
     pub fn turns(&self) -> &[TurnSummary] {
         &self.turns
     }
 
-    /// The events of a turn.
+    /// Returns the events of a turn.
     pub fn turn_events(&self, turn: &TurnSummary) -> &[Envelope] {
         self.events.get(turn.events.clone()).unwrap_or_default()
     }
 
-    /// Everything that the events of a turn say.
+    /// Decodes everything recorded in a turn.
     pub fn turn_detail(&self, turn: &TurnSummary) -> TurnDetail {
         TurnDetail::from_events(turn.turn, turn.events.start, self.turn_events(turn))
     }
 
-    /// What the run had changed of its base after its first `count` events.
+    /// Returns the run's changes to its base after its first `count` events.
     ///
     /// # Errors
-    /// A snapshot has another shape than this build reads.
+    ///
+    /// Fails if a snapshot has a format that this build cannot decode.
     pub fn overlay_after(&self, count: usize) -> Result<Overlay, DecodeError> {
         let (mut overlay, mut parts) = (Overlay::new(), SnapshotParts::default());
         for event in self.events.iter().take(count).filter(|event| event.kind == "SnapshotTaken") {
@@ -152,17 +153,17 @@ impl RunHistory {
         Ok(overlay)
     }
 
-    /// What it pinned, with a fork's changes; none before it started.
+    /// Returns the configuration pinned at its start, with a fork's changes; none before it started.
     pub fn pins(&self) -> Option<&RunStarted> {
         self.pins.as_deref()
     }
 
-    /// How it is after its last event.
+    /// Returns the status after the last event.
     pub const fn status(&self) -> &HistoryStatus {
         &self.status
     }
 
-    /// Where to begin reading it: of a run that failed, where it went wrong; of any other, its newest turn.
+    /// Returns where to start reading: for a failed run where it went wrong, otherwise the newest turn.
     pub fn starting_turn(&self) -> StartingTurn {
         let last = self.turns.len().saturating_sub(1);
         let number = |place: usize| self.turns.get(place).map_or(Turn(0), |turn| turn.turn);
@@ -189,7 +190,7 @@ impl RunHistory {
         }
     }
 
-    /// The turn that shows why a run failed, if one does, and what to say of it.
+    /// Returns the turn that shows why the run failed, if there is one, and the reason as text.
     fn failure_turn(&self, why: FailureKind) -> (Option<usize>, &'static str) {
         let newest =
             |is_it: fn(&TurnFindings) -> bool| self.turns.iter().rposition(|turn| is_it(&turn.findings));

@@ -1,5 +1,5 @@
-//! Events read leanly: of an answer only what was called and what it cost, of a result only how it ended. It is all that
-//! the summaries of a long run need, and takes a fraction of decoding every text.
+//! Partially decoded events: of a reply only its calls and cost, of a result only its outcome. Summaries of a
+//! long run need no more, and this takes a fraction of the time of decoding every text.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::{
     tool::TestCounts,
 };
 
-/// An event, read as far as the summary of its turn needs it.
+/// An event, decoded as far as the summary of its turn needs it.
 #[derive(Debug, Clone)]
 pub struct SkimmedEvent {
     pub(super) envelope: Envelope,
@@ -21,19 +21,20 @@ pub struct SkimmedEvent {
 }
 
 impl SkimmedEvent {
-    /// Reads an event.
+    /// Parses an event.
     ///
     /// # Errors
-    /// This build does not know the event, or its payload has another shape.
+    ///
+    /// Fails if this build does not know the event or its payload has another format.
     pub fn parse(envelope: Envelope) -> Result<Self, DecodeError> {
         SkimmedPayload::parse(&envelope).map(|gist| Self { envelope, payload: gist })
     }
 }
 
-/// What an event says to the summary of its turn.
+/// The part of an event that its turn's summary needs.
 #[derive(Debug, Clone)]
 pub(super) enum SkimmedPayload {
-    /// Nothing.
+    /// Nothing relevant.
     Other,
     ModelRequested,
     ModelAnswered {
@@ -112,7 +113,7 @@ impl SkimmedPayload {
         })
     }
 
-    /// The same of an event that is decoded already.
+    /// Extracts the same from a fully decoded event.
     pub(super) fn from_event(event: &RunEvent) -> Self {
         match event {
             RunEvent::ModelRequested(_) => Self::ModelRequested,

@@ -1,4 +1,4 @@
-//! Turns, their ends and their outcomes, from any prefix of a log.
+//! Turns, their ends and outcomes, from any prefix of a log.
 
 use super::*;
 use crate::{
@@ -99,7 +99,7 @@ fn summaries_show_each_turns_outcome() {
     assert_eq!(first.messages[0].from, MessageSource::Person("a person".into()));
 }
 
-/// What follows a run by its new events alone must come to what reads it whole.
+/// A run folded incrementally must equal a full read.
 #[test]
 fn incremental_history_equals_a_full_read() {
     let events = full_run();
@@ -119,7 +119,7 @@ fn incremental_history_equals_a_full_read() {
         fresh.update(&whole);
         let fresh = fresh.rows_since(&whole, 0).to_vec();
         assert_eq!(rows.rows_since(&grown, 0), fresh);
-        // The lines known as of any earlier event are complete with those that changed since.
+        // Rows known at any earlier event are complete with those that changed since.
         for (count, lines) in known.iter().enumerate() {
             let news = rows.rows_since(&grown, count.saturating_sub(1));
             let mut lines = lines.clone();
@@ -206,8 +206,8 @@ fn turns_end_before_the_next_request_or_at_rest() {
     assert_turn_end(two(), None, Ok((5, 2)));
     assert_turn_end(over(), None, Ok((5, 2)));
     assert_turn_end(over(), Some(2), Ok((5, 2)));
-    assert_turn_end(over(), Some(3), Err("turn 3 has not ended: the last one that has is 2"));
-    // In the middle of a turn, and after a failed attempt at one, the one before it counts.
+    assert_turn_end(over(), Some(3), Err("turn 3 has not ended: the last finished turn is 2"));
+    // In the middle of a turn, and after a failed attempt, the previous turn is the last that ended.
     assert_turn_end(middle(), None, Ok((3, 1)));
     assert_turn_end([middle(), vec![(2, failure())]].concat(), None, Ok((3, 1)));
     assert_turn_end(

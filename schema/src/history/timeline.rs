@@ -1,4 +1,4 @@
-//! The timeline of a run as the API gives it: a line a turn.
+//! The timeline of a run as the API returns it: one row per turn.
 
 use super::{
     folded_run::FoldedRun,
@@ -11,20 +11,20 @@ use crate::{
     run::RunOutcome,
 };
 
-/// The lines of a timeline, brought up to date as the run grows: each is made of the texts of its whole turn, and only
-/// that of the newest turn can still change.
+/// Cached rows of a timeline. Computing a row reads all texts of its turn, and only the newest turn can still
+/// change.
 #[derive(Debug, Clone, Default)]
 pub struct TimelineRows(Vec<TimelineTurn>);
 
 impl TimelineRows {
-    /// Makes those lines of `run` that are new, or may have changed since the last time.
+    /// Computes the rows of `run` that are new or may have changed since the last update.
     pub fn update(&mut self, run: &FoldedRun) {
         self.0.pop();
         let turns = run.turns().iter().filter(|turn| !turn.events.is_empty()).skip(self.0.len());
         self.0.extend(turns.map(|turn| build_row(run.history(), turn)));
     }
 
-    /// The lines from the one that holds the event at `place` on.
+    /// Returns the rows from the one that contains the event at index `place` onward.
     pub fn rows_since(&self, run: &FoldedRun, place: usize) -> &[TimelineTurn] {
         let first = run.turns().partition_point(|turn| turn.events.end <= place);
         let newest = self.0.len().saturating_sub(1);
@@ -32,7 +32,7 @@ impl TimelineRows {
     }
 }
 
-/// The timeline of a run, of whose own stream `head` is the last event, with these of its turns.
+/// Builds the timeline of a run from these rows; `head` is the last event of the run's own stream.
 pub fn build_timeline(
     run: RunId,
     task: TaskId,

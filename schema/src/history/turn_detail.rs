@@ -1,5 +1,5 @@
-//! One turn, all of it that its events say: what the model was told, what it said and called, what came of that, what
-//! changed, and what else happened.
+//! Everything recorded in one turn: the model's input, its text and calls, the results, the changes and other
+//! events.
 
 use super::{
     calls::{FinalCheck, ModelCall, ModelReply, ToolCall},
@@ -17,86 +17,86 @@ use crate::{
     snapshot::{OmittedPath, PathChange},
 };
 
-/// Words that reach the model with its next request.
+/// A message that reaches the model with its next request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnMessage {
-    /// Whose they are.
+    /// Who it is from.
     pub from: MessageSource,
-    /// The words.
+    /// The text.
     pub text: Content,
 }
 
-/// Whose words a model is told.
+/// Who a message to the model is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageSource {
-    /// The task's.
+    /// The task.
     Task,
-    /// A person's, told to the run.
+    /// A person, sent to the run.
     Person(String),
-    /// A person's, as the answer to a question.
+    /// A person, as the answer to a question.
     Answer(String),
-    /// A child's, as the answer to the call that delegated.
+    /// A child task, as the answer to the delegating call.
     Child {
-        /// The child.
+        /// The child task.
         task: TaskId,
-        /// The call.
+        /// The delegating call.
         call: CallId,
     },
-    /// A person's, with a fork.
+    /// A person, given with a fork.
     Hint,
-    /// The runtime's: why the model is asked again.
+    /// The runtime: why the model is called again.
     Nudge,
-    /// The runtime's: what a person changed in the workspace.
+    /// The runtime: what a person changed in the workspace.
     Edit,
 }
 
-/// Paths that changed in the work tree, by one hand.
+/// Changed paths of the work tree, by one author.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspaceChange {
-    /// The person who changed them; none where it is the run's work.
+    /// The person who changed them; none if the run did.
     pub by: Option<String>,
-    /// The paths, in order; one may be here twice, and then the last counts.
+    /// The paths in order. A path can occur twice, and then the last entry counts.
     pub paths: Vec<PathChange>,
-    /// Place behind its last snapshot among the events of the run.
+    /// Index after its last snapshot among the run's events.
     pub end_index: usize,
 }
 
-/// Something that happened in a turn and is no call, no change and no end: a recovery, a limit, a failed attempt.
+/// An event of a turn that is not a call, a change or an end: a recovery, a limit, a failed attempt.
 #[derive(Debug)]
 pub struct TurnNote {
-    /// Place of its event among those of the run.
+    /// Index of the event among the run's events.
     pub event_index: usize,
-    /// The event, if this build can read it.
+    /// The event, if this build can decode it.
     pub event: Result<RunEvent, DecodeError>,
 }
 
-/// See the module.
+/// Everything recorded in one turn. See the module documentation.
 #[derive(Debug, Default)]
 pub struct TurnDetail {
-    /// Its number; 0 is what came before the first.
+    /// The turn's number; 0 is what happened before the first turn.
     pub turn: Turn,
-    /// What the run was about, in order.
+    /// The run's phases during the turn, in order.
     pub phases: Vec<RunPhase>,
-    /// What the model was newly told, in order.
+    /// New messages to the model, in order.
     pub messages: Vec<TurnMessage>,
-    /// How often a model was asked for a decision: a failed attempt is followed by another. Calls for a summary are in
-    /// `cost` alone.
+    /// The attempts to get a decision from a model: a failed attempt is followed by another. Calls for a
+    /// summary are only counted in `cost`.
     pub model_calls: Vec<ModelCall>,
     /// Tool calls, in the model's order.
     pub calls: Vec<ToolCall>,
     /// Final checks, in order.
     pub checks: Vec<FinalCheck>,
-    /// What changed in the work tree, in order.
+    /// Changes of the work tree, in order.
     pub changes: Vec<WorkspaceChange>,
-    /// How many paths under `.git` changed.
+    /// Number of changed paths under `.git`.
     pub git_changes: usize,
-    /// What its snapshots newly left out.
+    /// Paths newly omitted from its snapshots.
     pub left_out: Vec<OmittedPath>,
     /// Hash of the tree at its last snapshot.
     pub tree: Option<TreeHash>,
-    /// What else happened, in order.
+    /// Other events, in order.
     pub notes: Vec<TurnNote>,
-    /// What models took.
+    /// Tokens and cost of the model calls.
     pub cost: ModelCost,
     /// How the run ended, if it did.
     pub end: Option<RunOutcome>,
@@ -104,7 +104,7 @@ pub struct TurnDetail {
 }
 
 impl TurnDetail {
-    /// Reads the events of a turn, the first of which is at `place` among those of the run.
+    /// Reads the events of a turn, the first of which has index `place` among the run's events.
     pub fn from_events(turn: Turn, place: usize, events: &[Envelope]) -> Self {
         let mut detail = Self { turn, ..Self::default() };
         for (nth, event) in events.iter().enumerate() {
@@ -113,7 +113,7 @@ impl TurnDetail {
         detail
     }
 
-    /// Takes its next event.
+    /// Adds the next event.
     pub fn apply(&mut self, place: usize, envelope: &Envelope) {
         let event = match RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str()) {
             Ok(event) => event,
@@ -171,7 +171,7 @@ impl TurnDetail {
         self.messages.push(TurnMessage { from, text });
     }
 
-    /// Keeps a milestone, and the words for the model that come with it.
+    /// Records a note, and the message to the model that belongs to it.
     fn add_note(&mut self, place: usize, event: RunEvent) {
         if let RunEvent::ChildAnswered(e) = &event {
             let from = MessageSource::Child { task: e.child, call: e.call.clone() };
@@ -238,28 +238,28 @@ impl TurnDetail {
         self.model_calls.iter_mut().rfind(|made| made.intent.call == *call)
     }
 
-    /// The answers of models, in order.
+    /// Returns the model's answers, in order.
     pub fn model_answers(&self) -> impl DoubleEndedIterator<Item = &ModelAnswered> {
         self.model_calls.iter().filter_map(ModelCall::answer)
     }
 
-    /// The texts of the answers, in order.
+    /// Returns the texts of the answers, in order.
     pub fn answer_texts(&self) -> impl Iterator<Item = &Content> {
         self.model_answers().flat_map(ModelAnswered::answer_texts)
     }
 
-    /// The paths of the work tree that the run changed.
+    /// Returns the paths of the work tree that the run changed.
     pub fn paths_by_run(&self) -> impl Iterator<Item = &PathChange> {
         self.changes.iter().filter(|change| change.by.is_none()).flat_map(|change| &change.paths)
     }
 
-    /// The paths of the work tree that a person changed by hand.
+    /// Returns the paths of the work tree that a person changed by hand.
     pub fn paths_by_person(&self) -> impl Iterator<Item = &PathChange> {
         self.changes.iter().filter(|change| change.by.is_some()).flat_map(|change| &change.paths)
     }
 
-    /// Two turns in which the model said and called the same have the same digest. Reasoning is left out: providers sign
-    /// it, so it is never the same.
+    /// Returns a digest that is equal for turns in which the model wrote and called the same. It excludes
+    /// reasoning, which providers sign, so that it is never the same twice.
     pub fn decision_digest(&self) -> String {
         let parts = self.model_answers().flat_map(|answer| &answer.parts);
         let parts: Vec<&MessagePart> =
@@ -267,7 +267,7 @@ impl TurnDetail {
         short_digest(&format!("{parts:?}"))
     }
 
-    /// Two turns in which the same came of what was called have the same digest.
+    /// Returns a digest that is equal for turns whose calls had the same results.
     pub fn results_digest(&self) -> String {
         let result = |call: &ToolCall| call.result.as_ref().map(|e| (e.status, e.content.clone()));
         let calls: Vec<_> = self.calls.iter().map(result).collect();

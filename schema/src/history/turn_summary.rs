@@ -1,4 +1,4 @@
-//! One turn as a line of a timeline shows it: tools, outcome, cost, times.
+//! Summary of one turn for a timeline: tools, outcome, cost, times.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -10,45 +10,46 @@ use crate::{
     run::RunPhase,
 };
 
-/// Tokens and money that models took.
+/// Tokens and money spent on models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ModelCost {
     /// Tokens.
     pub usage: TokenUsage,
-    /// Money by the pinned prices, in nano-dollars.
+    /// Cost by the pinned prices, in nano-dollars.
     pub nusd: u64,
 }
 
 impl ModelCost {
-    /// Adds an answer's, saturating.
+    /// Adds an answer's cost, saturating.
     pub const fn add(&mut self, usage: TokenUsage, nusd: u64) {
         self.usage = self.usage.plus(usage);
         self.nusd = self.nusd.saturating_add(nusd);
     }
 }
 
-/// What came of a turn.
+/// Outcome of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TurnOutcome {
-    /// Everything did what was asked.
+    /// Everything succeeded.
     #[default]
     Ok,
-    /// A tool failed, its command or its tests did, or it was refused: how the last of these ended.
+    /// A tool, its command or its tests failed, or the call was refused; contains the outcome of the last
+    /// such call.
     ToolFailed(CallOutcome),
     /// A final check failed.
     CheckFailed,
-    /// The model gave no answer.
+    /// The model did not answer.
     ModelFailed,
-    /// A person is asked.
+    /// The run is blocked on a person.
     Blocked,
-    /// Something of it is still under way.
+    /// The turn is still in progress.
     InProgress,
-    /// The run ended in it, with this word.
+    /// The run ended in this turn, with this outcome.
     Ended(&'static str),
 }
 
 impl TurnOutcome {
-    /// The outcome in a word or two.
+    /// Returns the outcome in a word or two.
     pub fn label(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::Ok => "ok",
@@ -72,7 +73,7 @@ impl TurnOutcome {
     }
 }
 
-/// What of a turn decides its outcome.
+/// The facts that decide a turn's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct TurnFindings {
     open_calls: u32,
@@ -112,29 +113,29 @@ impl TurnFindings {
     }
 }
 
-/// One turn of a run, in as much as a line. The default is turn 0, before its first event.
+/// Summary of one turn of a run. The default is turn 0 before its first event.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TurnSummary {
-    /// Its number; 0 is what came before the first.
+    /// The turn's number; 0 is what happened before the first turn.
     pub turn: Turn,
-    /// Its events, as places among those of the run.
+    /// Its range of indices among the run's events.
     pub events: Range<usize>,
-    /// Place of the event that ends it and that another run may continue from; `None` while it has not ended. Of the
-    /// newest turn only a [`FoldedRun`](super::FoldedRun) knows it.
+    /// Index of the event that ends it, where another run can continue; `None` while it has not ended. For
+    /// the newest turn only [`FoldedRun`](super::FoldedRun) knows it.
     pub end: Option<usize>,
-    /// What the run was about when it was over.
+    /// The run's phase at the end of the turn.
     pub phase: Option<RunPhase>,
-    /// The role that was at work when it began, of an engine with roles.
+    /// The active role at the start of the turn, for engines with roles.
     pub role: Option<String>,
-    /// Tools that were called, in order of their first call, each with how often.
+    /// The tools called, in order of their first call, with the number of calls.
     pub tools: Vec<(String, u32)>,
-    /// Whether a snapshot was taken in it: files changed.
+    /// Whether a snapshot was taken, which means that files changed.
     pub has_snapshot: bool,
-    /// What came of it.
+    /// The turn's outcome.
     pub outcome: TurnOutcome,
-    /// What it cost.
+    /// The turn's cost.
     pub cost: ModelCost,
-    /// What the run cost up to and with it.
+    /// The run's cost up to and including this turn.
     pub cost_so_far: ModelCost,
     /// When its first event was recorded.
     pub began_at: Timestamp,
@@ -144,7 +145,7 @@ pub struct TurnSummary {
 }
 
 impl TurnSummary {
-    /// The turn that begins with the event at `place`.
+    /// Creates the turn that starts with the event at index `place`.
     pub(super) fn next_turn(&self, turn: Turn, place: usize, role: Option<String>) -> Self {
         Self {
             turn,
@@ -156,7 +157,7 @@ impl TurnSummary {
         }
     }
 
-    /// Takes its next event.
+    /// Adds the next event.
     pub(super) fn apply(&mut self, envelope: &Envelope, gist: SkimmedPayload) {
         if self.events.is_empty() {
             self.began_at = envelope.recorded_at;

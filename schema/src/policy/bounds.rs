@@ -1,24 +1,24 @@
-//! How large a policy may be, and the error of one that is larger or says nothing.
+//! Size limits of a policy, and the error of an invalid one.
 
 use serde::Deserialize as _;
 
-/// Patterns and examples of one rule at most.
+/// Maximum number of patterns and examples in one rule.
 pub const PARTS_MAX: usize = 100;
-/// Characters of a name, a pattern, an example or a text of a rule.
+/// Maximum number of characters of a name, pattern, example or text of a rule.
 pub const TEXT_CHARS_MAX: usize = 400;
 
-/// A policy that cannot be.
+/// An invalid policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {must}")]
 pub struct PolicyError {
-    /// The field, as `rules[2].paths[0]`.
+    /// The field, such as `rules[2].paths[0]`.
     pub field: String,
-    /// What it must be.
+    /// The requirement it violates.
     pub must: String,
 }
 
 impl PolicyError {
-    /// That `field` must be otherwise.
+    /// Creates the error for `field`.
     pub fn new(field: impl Into<String>, must: impl Into<String>) -> Self {
         Self { field: field.into(), must: must.into() }
     }
@@ -38,11 +38,11 @@ pub(super) fn check_texts(field: &str, list: &[String]) -> Result<(), PolicyErro
     }
 }
 
-/// A list that stands there and is empty was meant as nothing, and would hold as anything: it is refused.
+/// Rejects an empty list: its author would have meant "nothing", but it would match everything.
 pub(super) fn some_or_left_out<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let list = Vec::<String>::deserialize(from)?;
     if list.is_empty() {
-        return Err(serde::de::Error::custom("an empty list is none: leave the field out to mean any"));
+        return Err(serde::de::Error::custom("the list must not be empty: omit the field to mean any"));
     }
     Ok(list)
 }

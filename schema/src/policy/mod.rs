@@ -1,7 +1,7 @@
-//! Policy: which calls of a model are run, which are refused, and of which a person is asked (E12).
+//! Policy: which model calls run, which are refused, and which need a person's approval (E12).
 //!
-//! Data only; it is pinned where a run begins, so that a decision can be made again. How calls are held against it
-//! stands beside the tools.
+//! Data only. It is pinned when a run starts, so that decisions can be reproduced. The evaluation is
+//! implemented with the tools.
 
 mod bounds;
 mod network;

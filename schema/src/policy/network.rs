@@ -1,7 +1,7 @@
-//! Which hosts commands may reach (E12). Data, and how a host is held against it; whoever connects asks here.
+//! Network policy: which hosts commands may reach (E12), and the matching of a host against it.
 //!
-//! Invariant: a name and its pattern are compared in one normal form (IDNA, lower case, no dot at the end), an
-//! address only with an address, and a place is allowed only if every policy lists it.
+//! Invariant: names and patterns are compared in one normal form (IDNA, lower case, no trailing dot),
+//! addresses only with addresses, and a destination is allowed only if every policy lists it.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -11,20 +11,21 @@ use url::Host;
 
 use super::bounds::{PolicyError, check_texts, some_or_left_out};
 
-/// Bytes that one call may send and receive where a policy says nothing: a toolchain, not a mirror.
+/// Default limit of the bytes that one call may send and receive: enough for a toolchain, not for a mirror.
 pub const NETWORK_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// What of the network commands may reach. Without it: nothing.
+/// Network access of commands. Without it, they have none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkPolicy {
-    /// Hosts: `crates.io`, `*.crates.io:443`, `127.0.0.1:8080`. Without a port: 443 by TLS and 80 by HTTP.
+    /// Allowed hosts: `crates.io`, `*.crates.io:443`, `127.0.0.1:8080`. Default ports are 443 for TLS and 80
+    /// for HTTP.
     pub hosts: Vec<String>,
-    /// Patterns of the commands that get it, as rules have them; empty = every command. Of a shell line each
-    /// command must be like one of them.
+    /// Patterns of the commands that get access, as in rules; empty means every command. In a shell line,
+    /// every command must match.
     #[serde(default, deserialize_with = "some_or_left_out", skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
-    /// Bytes that one call may send and receive; none = [`NETWORK_BYTES_MAX`].
+    /// Limit of the bytes that one call may send and receive; [`NETWORK_BYTES_MAX`] if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
 }
@@ -45,22 +46,22 @@ impl NetworkPolicy {
     }
 
     fn host_patterns(&self) -> Vec<HostPattern> {
-        // Checked where the policy was read; what does not parse allows nothing.
+        // Validated when the policy was read; an entry that does not parse allows nothing.
         self.hosts.iter().filter_map(|host| host.parse().ok()).collect()
     }
 }
 
-/// A host in its normal form.
+/// A host in normal form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HostName {
-    /// A name.
+    /// A host name.
     Name(String),
-    /// An address; one of IPv4 that is written as IPv6 is one of IPv4.
+    /// An IP address; an IPv4 address written as IPv6 is converted to IPv4.
     Address(IpAddr),
 }
 
 impl HostName {
-    /// Reads a host as a URL has it; an address of IPv6 may lack its brackets. `None` where it is none.
+    /// Parses a host as in a URL; an IPv6 address may lack its brackets. `None` if it is not valid.
     pub fn parse(text: &str) -> Option<Self> {
         if let Ok(address) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
             return Some(Self::Address(address.to_canonical()));
@@ -90,17 +91,17 @@ impl fmt::Display for HostName {
     }
 }
 
-/// How a place is reached.
+/// How a host is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionKind {
-    /// Through a tunnel, by TLS.
+    /// Through a tunnel, with TLS.
     Tunnel,
     /// By plain HTTP.
     Plain,
 }
 
 impl ConnectionKind {
-    /// The port of an entry that names none.
+    /// Returns the default port.
     const fn default_port(self) -> u16 {
         match self {
             Self::Tunnel => 443,
@@ -114,7 +115,7 @@ impl ConnectionKind {
 pub struct HostPort {
     /// The host.
     pub host: HostName,
-    /// Its port.
+    /// The port.
     pub port: u16,
 }
 
@@ -124,7 +125,7 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// `HOST`, `HOST:PORT`, `[ADDRESS]:PORT`, and a bare address of IPv6, taken apart.
+/// Splits `HOST`, `HOST:PORT`, `[ADDRESS]:PORT` or a bare IPv6 address.
 fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     let digits = |port: &str| -> Option<u16> {
         let port = port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse().ok())??;
@@ -146,23 +147,23 @@ fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
 }
 
 impl HostPort {
-    /// Reads `HOST:PORT`, as a request has it. `None` where it is none.
+    /// Parses `HOST:PORT` from a request. `None` if it is not valid.
     pub fn parse(text: &str, port: Option<u16>) -> Option<Self> {
         let (host, named) = split_port(text)?;
         Some(Self { host: HostName::parse(host)?, port: named.or(port)? })
     }
 }
 
-/// A host that is listed.
+/// A listed host or wildcard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPattern {
     host: HostName,
-    /// Names below it are meant, it itself is not.
+    /// Matches subdomains only, not the name itself.
     subdomains_only: bool,
     port: Option<u16>,
 }
 
-/// What an entry of `hosts` must be.
+/// The requirement for an entry of `hosts`.
 const HOST_PATTERN_RULE: &str = "must be a host, `*.` and a name of two parts or more, or an address, with a port where it is meant, \
                     as crates.io, *.crates.io:443, 127.0.0.1:8080 or [::1]:80";
 
@@ -197,25 +198,25 @@ impl HostPattern {
     }
 }
 
-/// What one call may reach: of several policies only what each of them lists.
+/// The destinations that one call may reach: with several policies, only those that each of them lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowList {
     pattern_lists: Vec<Vec<HostPattern>>,
     listed_hosts: String,
-    /// Bytes that the call may send and receive.
+    /// Limit of the bytes that the call may send and receive.
     pub bytes_max: u64,
 }
 
-/// Hosts that a refusal names.
+/// Number of hosts listed in a refusal.
 const LISTED_HOSTS_MAX: usize = 10;
 
 impl AllowList {
-    /// The list of these policies; `None` without any.
+    /// Builds the list from these policies; `None` if there are none.
     pub fn from_policies<'a>(networks: impl IntoIterator<Item = &'a NetworkPolicy>) -> Option<Self> {
         let networks: Vec<&NetworkPolicy> = networks.into_iter().collect();
         let bytes_max = networks.iter().map(|one| one.bytes_max.unwrap_or(NETWORK_BYTES_MAX)).min()?;
         let lists = networks.iter().map(|one| one.host_patterns()).collect();
-        // The shortest tells most: nothing beyond it is allowed.
+        // The shortest list is the most informative: nothing beyond it is allowed.
         let narrowest = networks.iter().min_by_key(|one| one.hosts.len())?;
         let mut told: Vec<&str> = narrowest.hosts.iter().take(LISTED_HOSTS_MAX).map(String::as_str).collect();
         if narrowest.hosts.len() > LISTED_HOSTS_MAX {
@@ -224,18 +225,18 @@ impl AllowList {
         Some(Self { pattern_lists: lists, listed_hosts: told.join(", "), bytes_max })
     }
 
-    /// Whether a place may be reached this way.
+    /// Whether this destination may be reached with this kind of connection.
     pub fn allows(&self, place: &HostPort, way: ConnectionKind) -> bool {
         self.pattern_lists.iter().all(|list| list.iter().any(|pattern| pattern.matches(place, way)))
     }
 
-    /// The first hosts of the narrowest list, for people and models.
+    /// Returns the first hosts of the narrowest list, for people and models.
     pub fn listed_hosts(&self) -> &str {
         &self.listed_hosts
     }
 
-    /// What programs reach without the proxy: servers of their own. An address of loopback that is listed is not
-    /// among these, for it is the host's that is meant.
+    /// Returns what programs reach without the proxy: their own servers. A listed loopback address is
+    /// excluded, because it means the host's.
     pub fn no_proxy(&self) -> String {
         let listed = |address: &str| {
             let address: Option<IpAddr> = address.parse().ok();

@@ -1,4 +1,4 @@
-//! A policy and its rules.
+//! Policies and their rules.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,75 +8,78 @@ use super::{
     network::NetworkPolicy,
 };
 
-/// Rules of one policy at most.
+/// Maximum number of rules in one policy.
 pub const RULES_MAX: usize = 200;
 
-/// What a rule says. In this order, for the strictest wins.
+/// Verdict of a rule. Ordered, because the strictest wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleVerdict {
-    /// It is run.
+    /// The call runs.
     #[default]
     Allow,
-    /// A person is asked.
+    /// A person must approve the call.
     Ask,
-    /// It is refused.
+    /// The call is refused.
     Deny,
 }
 
-/// A rule. It speaks of a call where each of its conditions holds that it has; where it has several commands, paths
-/// or labels, one of them is enough.
+/// A rule. It applies to a call that meets each of its conditions; of several commands, paths or labels, one
+/// must match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyRule {
-    /// Its name, in the log and for the model.
+    /// The rule's name, in the log and for the model.
     pub id: String,
-    /// What it says.
+    /// The verdict.
     pub verdict: RuleVerdict,
-    /// Names of tools, those of servers as `mcp__SERVER__TOOL`, with `*` for any characters; empty = any.
+    /// Names of tools, those of MCP servers as `mcp__SERVER__TOOL`, with `*` for any characters; empty means
+    /// any tool.
     #[serde(default, deserialize_with = "some_or_left_out", skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// Patterns of commands, word by word: `git push *`. In a word `*` stands for any characters; alone at the end for
-    /// any words, or none.
+    /// Patterns of commands, word by word: `git push *`. Within a word, `*` matches any characters; alone at
+    /// the end, it matches any number of words.
     #[serde(default, deserialize_with = "some_or_left_out", skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
-    /// Globs of paths from the workspace: what a file tool names, and what a command writes to by a redirection.
+    /// Globs of workspace-relative paths: the path of a file tool, or the target of a command's redirection.
     #[serde(default, deserialize_with = "some_or_left_out", skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
     /// Labels of calls, such as `network` or `deletes`.
     #[serde(default, deserialize_with = "some_or_left_out", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// Why, for the model that is refused and the person who is asked.
+    /// The reason, shown to the model on a refusal and to the person who approves.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Shell lines, or paths, of which it must speak: looked at when the policy is loaded.
+    /// Shell lines or paths that the rule must match; checked when the policy is loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matches: Vec<String>,
-    /// Others of which it must not speak.
+    /// Shell lines or paths that the rule must not match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub misses: Vec<String>,
 }
 
-/// A policy. Of a shell line each command is held against it, and the strictest verdict wins; so of several policies.
+/// A policy. Each command of a shell line is evaluated, and the strictest verdict wins; the same holds for
+/// several policies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// What holds where no rule speaks. With `deny` or `ask` the rules that allow are a list of what may be done.
+    /// The verdict if no rule applies. With `deny` or `ask`, the allowing rules form an allow list.
     #[serde(default)]
     pub default: RuleVerdict,
     /// The rules.
     #[serde(default)]
     pub rules: Vec<PolicyRule>,
-    /// What of the network commands may reach; none = nothing.
+    /// Network access of commands; none if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkPolicy>,
 }
 
 impl Policy {
-    /// Checks bounds and names. Patterns are looked at where they are matched.
+    /// Checks limits and names. Patterns are checked where they are matched.
     ///
     /// # Errors
-    /// [`PolicyError`]: the first field that is wrong.
+    ///
+    /// [`PolicyError`] for the first invalid field.
     pub fn check(&self) -> Result<(), PolicyError> {
         if self.rules.len() > RULES_MAX {
             return Err(PolicyError::new("rules", format!("may have at most {RULES_MAX} entries")));
@@ -84,7 +87,7 @@ impl Policy {
         for (nth, rule) in self.rules.iter().enumerate() {
             rule.check(&format!("rules[{nth}]"))?;
             if let Some(first) = self.rules[..nth].iter().position(|other| other.id == rule.id) {
-                let must = format!("must be a name of its own: rules[{first}] has `{}`", rule.id);
+                let must = format!("must be unique: rules[{first}] already has `{}`", rule.id);
                 return Err(PolicyError::new(format!("rules[{nth}].id"), must));
             }
         }

@@ -1,17 +1,18 @@
-//! Which provider keys are secrets. A local model server that wants no key is often given a word in its place
-//! (`ollama`, `none`): struck out, that word would be missing from files and commands that hold it.
+//! Decides which provider keys are secrets. A local model server that needs no key is often given a word
+//! instead (`ollama`, `none`); redacting it would remove that word from files and commands.
 
 /// The text that replaces a provider's key.
 pub const REDACTED_KEY: &str = "[secret]";
 
-/// Shorter keys are no secrets: they can be guessed, and are found in half of all words.
+/// Shorter keys are not treated as secrets: they can be guessed and match parts of ordinary words.
 pub const KEY_BYTES_MIN: usize = 8;
 
-/// Providers' own keys are at least this long, in bytes. A shorter one that only servers of this machine get is a word.
+/// Minimum length of providers' own keys, in bytes. A shorter key that is only sent to servers on this
+/// machine is a placeholder.
 pub const PROVIDER_KEY_BYTES_MIN: usize = 20;
 
-/// What servers and their manuals name for a key that is not looked at. Compared without regard to case, `_`, `-` and
-/// spaces.
+/// Values that servers and their manuals suggest for an ignored key. Compared without regard to case, `_`,
+/// `-` and spaces.
 const PLACEHOLDERS: [&str; 24] = [
     "ollama",
     "none",
@@ -39,11 +40,11 @@ const PLACEHOLDERS: [&str; 24] = [
     "testkey",
 ];
 
-/// Whether a provider's key is a secret, and not a word that stands in its place. `is_local`: only model servers of this
-/// machine get it.
+/// Whether a provider's key is a secret and not a placeholder. `is_local`: the key is only sent to model
+/// servers on this machine.
 pub fn is_secret_key(key: &str, is_local: bool) -> bool {
     let key = key.trim();
-    // Every other sign is part of the key: without them, a key of special characters would look like an empty word.
+    // All other characters are part of the key; otherwise a key of special characters would look empty.
     let plain: String =
         key.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).map(|c| c.to_ascii_lowercase()).collect();
     let word = plain.strip_prefix("sk").unwrap_or(&plain);

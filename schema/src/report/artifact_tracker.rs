@@ -1,8 +1,9 @@
-//! Which artifacts a run is to leave, and which it left: the one place to extend where engines come to emit their own.
+//! Tracks which artifacts a run must produce and which it produced. Extend it when an engine gains its own
+//! artifacts.
 //!
-//! A plan is the list behind an answer's `PLAN:`, or what an engine concluded as one; where no engine demands it, a run
-//! without one lacks nothing. Engine `sop` demands four, whatever becomes of the run. Paths that the task requires are
-//! artifacts too, and the check `requires` says which of them are there.
+//! A plan is the list after `PLAN:` in an answer, or an engine's recorded plan; if no engine requires it, a
+//! run without a plan is still complete. Engine `sop` always requires four artifacts. Paths that the task
+//! requires are artifacts too, and the `requires` check reports which of them exist.
 
 use std::collections::BTreeSet;
 
@@ -13,28 +14,28 @@ use crate::{
     run::{EngineFact, EngineRef, GateFinished, RunEvent, RunStarted, extract_plan},
 };
 
-/// The engine that demands artifacts.
+/// The engine that requires artifacts.
 const SOP_ENGINE: &str = "sop";
-/// The engine that concludes its own sequence of roles as one, and the role of it whose answer is the plan.
+/// The engine that records its sequence of roles as the plan, and its role whose answer is the plan.
 const TEAM_PLANNER: (&str, &str) = ("team", "architect");
 
-/// The artifacts that an engine demands, whatever becomes of the run.
+/// Returns the artifacts that an engine always requires.
 pub fn required_artifacts(engine: &str) -> &'static [&'static str] {
     if engine == SOP_ENGINE { &SOP_ARTIFACTS } else { &[] }
 }
 
-/// What is known of the artifacts of a run.
+/// The known artifacts of a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ArtifactTracker {
     required_paths: u64,
-    /// Required paths that are not there; none while no check has looked at the tree as it is.
+    /// Number of required paths that do not exist; none until a check has examined the current tree.
     missing_paths: Option<u64>,
     planned: bool,
-    /// The engine in force demands all of [`ARTIFACTS`].
+    /// Whether the current engine requires all of [`SOP_ARTIFACTS`].
     needs_all_artifacts: bool,
-    /// The engine in force has a plan from this role alone.
+    /// The only role whose plan counts, for the current engine.
     planner_role: Option<&'static str>,
-    /// Those that came.
+    /// The artifacts produced so far.
     emitted: BTreeSet<&'static str>,
 }
 
@@ -44,28 +45,28 @@ impl ArtifactTracker {
         self.set_engine(&started.engine);
     }
 
-    /// Another engine is in force.
+    /// Switches to another engine.
     pub(super) fn set_engine(&mut self, engine: &EngineRef) {
         self.needs_all_artifacts = !required_artifacts(&engine.name).is_empty();
         self.planner_role = (engine.name == TEAM_PLANNER.0).then_some(TEAM_PLANNER.1);
     }
 
-    /// The tree is not what it was when the check looked.
+    /// Marks the tree as changed since the check examined it.
     pub(super) const fn mark_tree_changed(&mut self) {
         self.missing_paths = None;
     }
 
-    /// Takes the result of the check of required paths.
+    /// Records the result of the check of required paths.
     pub(super) fn record_path_check(&mut self, event: &GateFinished) {
         let gone = event.facts.failing.len() as u64;
-        // Logs from before the paths were named say only that one is missing.
+        // Older logs do not list the paths and only say that one is missing.
         self.missing_paths = Some(if event.passed { 0 } else { gone.clamp(1, self.required_paths.max(1)) });
     }
 
-    /// Takes an event; whether it holds the plan.
+    /// Records an event; returns whether it contains the plan.
     pub(super) fn record_plan(&mut self, event: &RunEvent) -> bool {
         if let RunEvent::Concluded(concluded) = event {
-            // All of them, also behind the plan.
+            // Process all facts, including those after the plan.
             let planned =
                 concluded.facts.iter().fold(false, |planned, fact| self.record_fact(fact) | planned);
             self.planned |= planned;
@@ -81,7 +82,7 @@ impl ArtifactTracker {
         planned
     }
 
-    /// Takes what an engine concluded; whether that is a plan.
+    /// Records an engine's fact; returns whether it is a plan.
     fn record_fact(&mut self, fact: &EngineFact) -> bool {
         match fact {
             EngineFact::Planned { .. } => self.planner_role.is_none(),
@@ -107,8 +108,9 @@ impl ArtifactTracker {
         self.planned
     }
 
-    /// How many are there, of how many; none where nothing is required, or nobody looked. What an engine owes by itself is
-    /// known whatever the tree is: a run that broke off before anybody looked is told by that.
+    /// Returns how many artifacts exist, of how many; none if nothing is required or nothing was checked. The
+    /// artifacts of an engine are known whatever the tree's state, so a run that broke off before the check
+    /// is judged by them.
     pub(super) fn completeness(&self) -> Option<(u64, u64)> {
         let paths = match (self.required_paths, self.missing_paths) {
             (0, _) => (0, 0),

@@ -1,10 +1,11 @@
-//! What the model calls of a run cost: one line a call, and sums by role and model.
+//! Cost of a run's model calls: one line per call, and sums by role and model.
 //!
-//! Money is what the log says a call cost by the prices that the run pinned. A model without a price is no free one:
-//! its calls are counted beside the sum, never into it. A call that failed has no bill in the log, for providers say
-//! none; it is counted with the time it took. The comparison asks what the same tokens would have cost at the prices
-//! of the strong model: as many turns, the same answers, the same share found in its cache. That is the run's main model;
-//! of a piece of work that was given away it is that of the run at the top, which would have done it itself.
+//! Costs are computed from the prices the run pinned and recorded in the log. A model without a price is not
+//! free: its calls are counted separately and not included in the sum. A failed call has no cost in the log,
+//! because providers report none; it is counted with its duration. The comparison shows what the same tokens
+//! would have cost at the prices of the strong model, assuming the same turns, answers and cache hits. The
+//! strong model is the run's main model; for delegated work it is that of the top-level run, which would have
+//! done the work itself.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,65 +20,65 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelCallOutcome {
-    /// With an answer.
+    /// It was answered.
     Answered,
-    /// Without one; what its provider asks for it nobody says.
+    /// It failed; its cost is unknown.
     Failed,
-    /// Not yet, or its worker died: if it is asked again, that is the same call.
+    /// It has not ended, or its worker crashed; a retry counts as the same call.
     Open,
 }
 
-/// A call of a model.
+/// A model call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelCallCost {
     /// The call.
     pub call: CallId,
-    /// Its turn.
+    /// The call's turn.
     pub turn: Turn,
-    /// When it ended; while it is open, when it was asked.
+    /// When it ended; for an open call, when it was requested.
     pub at: Timestamp,
-    /// Who asked: the engine's role, else what the call was for.
+    /// The calling role of the engine, or the purpose of the call.
     pub role: String,
-    /// Who was asked.
+    /// The model.
     pub model: ModelRef,
     /// How it ended.
     pub end: ModelCallOutcome,
-    /// Tokens, where it was answered.
+    /// Tokens, if it was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<TokenUsage>,
-    /// Nano-dollars, where it was answered and its model has a price.
+    /// Cost in nano-dollars, if it was answered and its model has a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_nusd: Option<u64>,
-    /// Nano-dollars that the same tokens cost at the strong model's prices, where those and its own are known.
+    /// Cost in nano-dollars of the same tokens at the strong model's prices, if both prices are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strong_nusd: Option<u64>,
-    /// From the request's first byte to the end, in milliseconds.
+    /// Time from the request's first byte to the end, in milliseconds.
     #[serde(default)]
     pub latency_ms: u64,
 }
 
-/// Sums over calls.
+/// Sums over model calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CostSums {
-    /// Calls that were answered.
+    /// Answered calls.
     pub answered: u64,
-    /// Calls that failed: what they cost is not known.
+    /// Failed calls; their cost is unknown.
     pub failed: u64,
-    /// Calls without an end.
+    /// Calls that have not ended.
     pub open: u64,
-    /// Of the answered ones, those whose model has no price: what they cost is not known either.
+    /// Answered calls whose model has no price; their cost is unknown as well.
     pub unpriced: u64,
-    /// Tokens of the answered ones.
+    /// Tokens of the answered calls.
     pub usage: TokenUsage,
-    /// Nano-dollars of the answered ones that have a price.
+    /// Cost in nano-dollars of the answered calls with a price.
     pub cost_nusd: u64,
-    /// Time of the answered and the failed ones, in milliseconds.
+    /// Time of the answered and failed calls, in milliseconds.
     pub latency_ms: u64,
-    /// Answered calls that can be compared with the main model alone.
+    /// Answered calls that can be compared with the main model.
     pub compared: u64,
-    /// What these cost.
+    /// Cost of these.
     pub compared_nusd: u64,
-    /// What their tokens cost at the main model's prices.
+    /// Cost of their tokens at the main model's prices.
     pub strong_nusd: u64,
 }
 
@@ -102,7 +103,7 @@ impl CostSums {
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -119,41 +120,41 @@ impl CostSums {
         }
     }
 
-    /// Calls of whatever end.
+    /// Returns the number of calls, whatever their outcome.
     pub const fn call_count(&self) -> u64 {
         self.answered + self.failed + self.open
     }
 
-    /// Whether the sum of money is all that was spent, as far as the log can know.
+    /// Whether the cost includes everything that was spent, as far as the log shows.
     pub const fn is_fully_priced(&self) -> bool {
         self.unpriced == 0
     }
 }
 
-/// What one role asked of one model, in one run.
+/// Calls of one role to one model, in one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostRow {
     /// The role.
     pub role: String,
     /// The model.
     pub model: ModelRef,
-    /// Their calls.
+    /// The sums of their calls.
     pub sums: CostSums,
 }
 
-/// What a run's own calls cost: not those of the history that it shares with another.
+/// Cost of a run's own calls, without those of the history it shares with another run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunCost {
     /// The run.
     pub run: RunId,
     /// Its task.
     pub task: TaskId,
-    /// The model that its calls are compared with; none where it has not begun.
+    /// The model that its calls are compared with; none if it has not started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strong: Option<ModelRef>,
-    /// By role and model, in the order of their first calls.
+    /// Sums by role and model, in order of their first calls.
     pub rows: Vec<CostRow>,
-    /// Each call, where that was asked for.
+    /// Every call, if requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ModelCallCost>,
 }
@@ -180,17 +181,17 @@ impl RunCost {
         Self { run, task, strong, rows, calls }
     }
 
-    /// All of it.
+    /// Returns the sum of all rows.
     pub fn total(&self) -> CostSums {
         self.rows.iter().fold(CostSums::default(), |all, row| all.plus(row.sums))
     }
 }
 
-/// The kinds of events that the fold needs, of a run's own stream.
+/// The kinds of events that the fold needs from a run's own stream.
 pub const COST_EVENT_KINDS: [&str; 5] =
     ["RunStarted", "Forked", "ModelRequested", "ModelAnswered", "ModelFailed"];
 
-/// The fold: a run's own events, in order.
+/// Folds a run's own events, in order.
 #[derive(Debug, Clone, Default)]
 pub struct CostFold {
     models: Option<RunModels>,
@@ -200,7 +201,7 @@ pub struct CostFold {
 }
 
 impl CostFold {
-    /// Takes the first event of a run whose history this one shares, the furthest first: it says which models.
+    /// Applies the first event of an ancestor run, starting with the root, to learn its models.
     pub fn inherit_models(&mut self, event: &RunEvent) {
         if let RunEvent::RunStarted(started) = event {
             self.models = Some(started.models.clone());
@@ -211,17 +212,17 @@ impl CostFold {
         }
     }
 
-    /// Compares with the main model of these, whatever the run's own is.
+    /// Compares with the main model of these instead of the run's own.
     pub fn compare_with(&mut self, models: RunModels) {
         self.comparison_models = Some(models);
     }
 
-    /// The models that the run has, as far as it was told.
+    /// Returns the run's models, as far as known.
     pub fn into_models(self) -> Option<RunModels> {
         self.models
     }
 
-    /// Takes the next event.
+    /// Applies the next event.
     pub fn apply_event(&mut self, at: Timestamp, turn: Turn, event: RunEvent) {
         self.inherit_models(&event);
         if let RunEvent::ModelRequested(asked) = event {
@@ -250,7 +251,7 @@ impl CostFold {
         }
     }
 
-    /// Terms of exactly this model: another's prices are not its own.
+    /// Returns the terms of exactly this model; another model's prices do not apply.
     fn model_terms(&self, model: &ModelRef) -> Option<crate::run::ModelTerms> {
         let models = self.models.as_ref()?;
         models.all().find(|(one, _)| *one == model).map(|(_, terms)| *terms)
@@ -262,7 +263,7 @@ impl CostFold {
         }
     }
 
-    /// All calls, and the model that they are compared with.
+    /// Returns all calls, and the model they are compared with.
     pub fn finish(mut self) -> (Vec<ModelCallCost>, Option<ModelRef>) {
         self.close_open_call();
         (self.calls, self.comparison_models.or(self.models).map(|models| models.main))
@@ -289,7 +290,8 @@ fn build_call_cost(
     }
 }
 
-/// Whose call it is: what the engine says, else what it is for. `agent` is the one role of an engine that has one.
+/// Returns the calling role: the one given by the engine, or the purpose of the call. `agent` is the only
+/// role of an engine without roles.
 fn calling_role(asked: &ModelRequested) -> String {
     let of_purpose = match asked.purpose {
         CallPurpose::Decide => "agent",

@@ -1,4 +1,4 @@
-//! What several runs cost together: as a person groups it, compared with the strong model alone, and call by call for
+//! Cost reports over several runs: grouped for people, compared with the strong model, and call by call for
 //! other programs.
 
 use std::collections::HashSet;
@@ -12,26 +12,26 @@ use crate::{
     message::ModelRef,
 };
 
-/// What makes a line of a report.
+/// Grouping of a report's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CostGrouping {
-    /// What a role asked of a model.
+    /// By role and model.
     #[default]
     RoleModel,
-    /// A role.
+    /// By role.
     Role,
-    /// A model.
+    /// By model.
     Model,
-    /// A run.
+    /// By run.
     Run,
-    /// A task.
+    /// By task.
     Task,
-    /// A call.
+    /// By call.
     Call,
 }
 
-/// A line of a report: what is not part of its grouping is left out.
+/// A line of a report; fields that are not part of the grouping are absent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostLine {
     /// The task.
@@ -49,32 +49,33 @@ pub struct CostLine {
     /// The call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<ModelCallCost>,
-    /// What it comes to.
+    /// The sums.
     pub sums: CostSums,
 }
 
-/// What other models than the main one saved.
+/// Savings from using models other than the main one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostSavings {
-    /// Main models of the runs that are compared.
+    /// Main models of the compared runs.
     pub strong: Vec<String>,
-    /// Answered calls that are compared.
+    /// Number of compared calls.
     pub compared: u64,
-    /// Calls that are not: a price of theirs, or of their run's main model, is unknown, or they have no answer.
+    /// Calls that are not compared: they have no answer, or a price of their model or of the main model is
+    /// unknown.
     pub not_compared: u64,
-    /// What the compared ones cost.
+    /// Cost of the compared calls.
     pub cost_nusd: u64,
-    /// What the same tokens cost at the main model's prices.
+    /// Cost of the same tokens at the main model's prices.
     pub strong_nusd: u64,
-    /// The difference; below 0 where the others were dearer.
+    /// The difference; negative if the other models cost more.
     pub saved_nusd: i64,
-    /// Of what the main model alone would have cost; none where that is nothing.
+    /// The difference as a percentage of the main model's cost; none if that is zero.
     pub saved_percent: Option<f64>,
-    /// What the comparison takes for granted.
+    /// The assumptions of the comparison.
     pub assumes: String,
 }
 
-/// What [`Savings`] take for granted.
+/// The assumptions of [`CostSavings`].
 pub const SAVINGS_ASSUMPTIONS: &str = "the main model alone had used the same tokens: as many calls, requests and answers of \
                                   the same length, the same share found in its cache; each run is compared with its \
                                   own main model, also one that another gave away";
@@ -99,21 +100,22 @@ impl CostSavings {
     }
 }
 
-/// What several runs cost together.
+/// Combined cost of several runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostReport {
-    /// What makes a line.
+    /// The grouping of the lines.
     pub by: CostGrouping,
-    /// The lines; calls by when they ended, others in the order of their first call.
+    /// The lines; calls ordered by end time, others by their first call.
     pub lines: Vec<CostLine>,
-    /// All of them.
+    /// The total.
     pub total: CostSums,
-    /// Against the main model alone.
+    /// Comparison with the main model.
     pub savings: CostSavings,
 }
 
 impl CostReport {
-    /// Of these runs. One that comes twice counts once. For lines by call, they must have their calls.
+    /// Builds the report of these runs. A run that occurs twice counts once. For lines by call, the runs must
+    /// include their calls.
     pub fn from_runs(runs: &[RunCost], by: CostGrouping) -> Self {
         let mut seen = HashSet::new();
         let runs: Vec<&RunCost> = runs.iter().filter(|run| seen.insert(run.run)).collect();
@@ -163,20 +165,20 @@ fn call_line(run: &RunCost, call: &ModelCallCost) -> CostLine {
     }
 }
 
-/// A call as other programs take it, a line of JSON each.
+/// A call in the export for other programs, one JSON line each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostExportLine {
     /// When it ended.
     pub ts: Timestamp,
-    /// Who asked.
+    /// The role.
     pub role: String,
-    /// Who was asked.
+    /// The model.
     pub model: String,
-    /// Tokens of the request, also those that a cache held; none where it was not answered.
+    /// Tokens of the request, including cached ones; none if it was not answered.
     pub tokens_in: Option<u64>,
-    /// Tokens of the answer.
+    /// Tokens of the reply.
     pub tokens_out: Option<u64>,
-    /// Dollars; none where nobody knows, which is not nothing.
+    /// Cost in dollars; none if unknown, which is not the same as 0.
     pub cost_usd: Option<f64>,
 }
 

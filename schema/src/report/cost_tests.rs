@@ -1,4 +1,4 @@
-//! Costs from hand-made logs: each case fails where money is counted otherwise.
+//! Costs from handwritten logs: each case fails if money is counted differently.
 
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -30,7 +30,7 @@ fn terms(input_nusd: u64) -> ModelTerms {
     ModelTerms { prices, priced: true, ..ModelTerms::default() }
 }
 
-/// `strong` at 1000 a token, and a cheap model that looks around at 100.
+/// `strong` at 1000 per token, and a cheap exploring model at 100.
 fn models() -> RunModels {
     let cheap = OtherModel { model: model("cheap"), terms: terms(100) };
     RunModels { explore: Some(Box::new(cheap)), ..RunModels::single_model(model("strong"), terms(1000)) }
@@ -132,7 +132,7 @@ fn cache_reads_and_writes_are_priced_each_at_its_own_and_savings_are_against_the
     );
 }
 
-/// A piece that was given away to a cheap model is compared with the model that would have done it otherwise (D7).
+/// Work delegated to a cheap model is compared with the model that would have done it otherwise (D7).
 #[test]
 fn delegated_run_is_compared_with_the_root_main_model() {
     let cheap = terms(100).prices.cost_nusd(usage());
@@ -166,7 +166,7 @@ fn more_expensive_model_has_negative_savings() {
 fn unpriced_call_has_unknown_cost_and_no_comparison() {
     let mut unpriced = models();
     unpriced.explore = Some(Box::new(OtherModel { model: model("new"), terms: ModelTerms::default() }));
-    // One that the run pinned without a price, and one that it did not pin at all: whatever the event says.
+    // One pinned without a price, and one not pinned at all, whatever the event says.
     for name in ["new", "stranger"] {
         let cost = fold_cost(vec![
             run_started(unpriced.clone()),
@@ -190,7 +190,7 @@ fn unpriced_call_has_unknown_cost_and_no_comparison() {
             )
         );
     }
-    // Without the main model's price what it would have cost is unknown, and what was paid is not.
+    // Without the main model's price the comparison is unknown, but the actual cost is not.
     let main = RunModels { terms: ModelTerms::default(), ..models() };
     let report = CostReport::from_runs(
         &[fold_cost(vec![run_started(main), model_requested("cheap", DECIDE, None), model_answered(3500)])],
@@ -283,7 +283,7 @@ fn fork_counts_only_its_own_calls_at_its_own_prices() {
 }
 
 proptest! {
-    /// However runs are cut into lines, and however often one comes, the lines add up to the total and that to the calls.
+    /// For every grouping, and with repeated runs, the lines add up to the total and the total to the calls.
     #[test]
     fn lines_sum_to_the_total_for_every_grouping(calls in proptest::collection::vec((0..3_u8, 0..3_u8, 0..5_u8), 0..20), twice: bool) {
         let mut events = vec![run_started(models())];

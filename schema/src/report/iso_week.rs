@@ -1,4 +1,4 @@
-//! Weeks as reports name them: ISO 8601, from Monday 00:00 UTC, `2026-W47`.
+//! Week identifiers for reports: ISO 8601, starting Monday 00:00 UTC, such as `2026-W47`.
 
 use chrono::{DateTime, Datelike as _, NaiveDate, Weekday};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -7,7 +7,7 @@ use crate::ids::{ParseIdError, Timestamp, deserialize_from_text, serialize_as_te
 
 const WEEK_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
-/// See the module. It lies within the years 1 to 9999.
+/// An ISO week within the years 1 to 9999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IsoWeek {
     year: i32,
@@ -15,7 +15,7 @@ pub struct IsoWeek {
 }
 
 impl IsoWeek {
-    /// The week that an instant lies in; the first one there is for instants beyond all of them.
+    /// Returns the week of a time; the first supported week if the time is out of range.
     pub fn from_timestamp(at: Timestamp) -> Self {
         let first = Self { year: 1, week: 1 };
         let week = DateTime::from_timestamp_micros(at.0).map(|at| at.iso_week());
@@ -30,18 +30,18 @@ impl IsoWeek {
         NaiveDate::from_isoywd_opt(self.year, self.week, Weekday::Mon)
     }
 
-    /// Its first instant.
+    /// Returns the start of the week.
     pub fn begins_at(&self) -> Timestamp {
         let midnight = self.monday().and_then(|day| day.and_hms_opt(0, 0, 0));
         Timestamp(midnight.map_or(0, |at| at.and_utc().timestamp_micros()))
     }
 
-    /// The first instant of the next one.
+    /// Returns the start of the next week.
     pub fn ends_at(&self) -> Timestamp {
         self.begins_at().plus_ms(WEEK_MS)
     }
 
-    /// The one `weeks` before it.
+    /// Returns the week `weeks` before this one.
     #[must_use]
     pub fn weeks_before(&self, weeks: u32) -> Self {
         let back =

@@ -1,42 +1,43 @@
-//! The twelve metrics, their targets, and sums of them.
+//! The twelve metrics, their targets and sums.
 //!
-//! Each is a fraction of two whole numbers, so that a week's is the fraction of its tasks' sums: exact, whatever order
-//! they come in. A denominator of 0 is "not measured", and never 0 nor 1.
+//! Each is a fraction of two integers, so that a week's value is the fraction of its tasks' sums: exact in
+//! any order. A denominator of 0 means "not measured", never 0 or 1.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A metric. What each counts says [`Measured`](super::Measured), field by field.
+/// A metric. [`TaskMeasurement`](super::TaskMeasurement) defines how each is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Tasks that were completed with what they are accepted by, of those that ended by themselves.
+    /// Completed and accepted tasks, of those that ended on their own.
     TaskSuccessRate,
-    /// Edits that were applied and that no person changed by hand afterwards, of those that were tried.
+    /// Applied edits that no person changed by hand afterward, of all attempted edits.
     PatchApplyRate,
     /// Tasks whose tree builds after the changes.
     BuildPassRate,
     /// Tasks whose tests pass after the changes.
     TestPassRate,
-    /// Tasks after which a test fails that did not fail before.
+    /// Tasks with a test failure that did not exist before.
     RegressionRate,
-    /// Tasks whose work had to be edited again once it was said to be done.
+    /// Tasks whose work had to be edited again after it was reported done.
     ReworkRate,
-    /// From the first lease to the first plan, on average.
+    /// Average time from the first lease to the first plan.
     TimeToPlanS,
-    /// From the first lease to completion, on average.
+    /// Average time from the first lease to completion.
     TimeToCompleteS,
-    /// Tool calls that failed or were refused, of those with a known outcome; what the runtime shows by itself is none.
+    /// Tool calls that failed or were refused, of those with a known outcome; calls made by the runtime
+    /// itself are not counted.
     ToolErrorRate,
-    /// Tool calls that policy denied, per task.
+    /// Tool calls denied by policy, per task.
     PolicyDenialRate,
-    /// What walls stopped, per task that ran within walls.
+    /// Sandbox violations per task that ran in a sandbox.
     SandboxViolationRate,
-    /// Required artifacts that are there.
+    /// Required artifacts that exist.
     ArtifactCompleteness,
 }
 
-/// Which side of its target is good.
+/// Whether a target is a minimum or a maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetBound {
@@ -47,7 +48,7 @@ pub enum TargetBound {
 }
 
 impl Metric {
-    /// All twelve, as they are listed.
+    /// All twelve metrics, in display order.
     pub const ALL: [Self; 12] = [
         Self::TaskSuccessRate,
         Self::PatchApplyRate,
@@ -63,7 +64,7 @@ impl Metric {
         Self::ArtifactCompleteness,
     ];
 
-    /// Its name everywhere.
+    /// Returns the metric's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::TaskSuccessRate => "task_success_rate",
@@ -81,7 +82,7 @@ impl Metric {
         }
     }
 
-    /// Its target in thousandths, and the good side of it.
+    /// Returns the target in thousandths, and whether it is a minimum or a maximum.
     const fn target_milli(self) -> (TargetBound, u64) {
         match self {
             Self::TaskSuccessRate => (TargetBound::AtLeast, 800),
@@ -97,7 +98,7 @@ impl Metric {
         }
     }
 
-    /// Whether its fraction's upper part is in milliseconds, and its value in seconds.
+    /// Whether its numerator is in milliseconds and its value in seconds.
     pub const fn is_time(self) -> bool {
         matches!(self, Self::TimeToPlanS | Self::TimeToCompleteS)
     }
@@ -107,12 +108,12 @@ impl Metric {
     }
 }
 
-/// A fraction: what was counted, of how many.
+/// A fraction of two counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Ratio {
-    /// Upper part; of times, milliseconds.
+    /// The numerator; in milliseconds for times.
     pub of: u64,
-    /// Lower part; 0 = not measured.
+    /// The denominator; 0 means not measured.
     pub all: u64,
 }
 
@@ -120,12 +121,12 @@ impl Ratio {
     /// Not measured.
     pub const NONE: Self = Self { of: 0, all: 0 };
 
-    /// One thing that is so, or is not; `None` = not known.
+    /// Creates the ratio of one item that is either true or false; `None` means unknown.
     pub fn from_bool(so: Option<bool>) -> Self {
         so.map_or(Self::NONE, |so| Self { of: u64::from(so), all: 1 })
     }
 
-    /// An amount of one thing; `None` = not known.
+    /// Creates the ratio of one item with an amount; `None` means unknown.
     pub fn from_amount(amount: Option<u64>) -> Self {
         amount.map_or(Self::NONE, |of| Self { of, all: 1 })
     }
@@ -139,30 +140,30 @@ impl Ratio {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetVerdict {
-    /// It is.
+    /// The target is met.
     Met,
-    /// It is not.
+    /// The target is missed.
     Missed,
-    /// Nothing of it is in the log.
+    /// The log contains no data for it.
     NotMeasured,
 }
 
-/// All metrics of a task, or of many.
+/// All metrics of one or more tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetricTally([Ratio; 12]);
 
 impl MetricTally {
-    /// One metric.
+    /// Returns one metric.
     pub const fn get(&self, metric: Metric) -> Ratio {
         self.0[metric.index()]
     }
 
-    /// Sets one.
+    /// Sets one metric.
     pub const fn set(&mut self, metric: Metric, ratio: Ratio) {
         self.0[metric.index()] = ratio;
     }
 
-    /// Sums.
+    /// Returns the sum.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let mut sum = self;
@@ -172,8 +173,8 @@ impl MetricTally {
         sum
     }
 
-    /// That of a task with what was counted of one that it gave away: edits and calls of both, and denials and
-    /// violations, which stay those of one task. All else is of the task as a whole.
+    /// Adds the counts of a delegated task: edits, calls, denials and violations, which are still counted for
+    /// one task. All other metrics are those of the task as a whole.
     #[must_use]
     pub fn with_delegated(self, child: Self) -> Self {
         let mut sum = self;
@@ -191,12 +192,12 @@ impl MetricTally {
         sum
     }
 
-    /// Against the targets.
+    /// Compares the metrics with their targets.
     pub fn to_views(&self) -> Vec<MetricView> {
         Metric::ALL.into_iter().map(|metric| MetricView::from_ratio(metric, self.get(metric))).collect()
     }
 
-    /// From what a view says; a metric that it lacks is not measured.
+    /// Restores the tally from views; a missing metric is not measured.
     pub fn from_views(views: &[MetricView]) -> Self {
         let mut tally = Self::default();
         for view in views {
@@ -206,25 +207,25 @@ impl MetricTally {
     }
 }
 
-/// A metric against its target.
+/// A metric compared with its target.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MetricView {
-    /// Which.
+    /// The metric.
     pub metric: Metric,
-    /// Its value, times in seconds; none = not measured.
+    /// The value, for times in seconds; none if not measured.
     pub value: Option<f64>,
-    /// The fraction that this is: of many tasks, add these up.
+    /// The underlying fraction; add these to combine tasks.
     pub ratio: Ratio,
     /// The target.
     pub target: f64,
-    /// The good side of it.
+    /// Whether the target is a minimum or a maximum.
     pub side: TargetBound,
-    /// Whether it is met.
+    /// Whether the target is met.
     pub verdict: TargetVerdict,
 }
 
 impl MetricView {
-    /// A metric with this fraction.
+    /// Creates the view of a metric with this fraction.
     pub fn from_ratio(metric: Metric, ratio: Ratio) -> Self {
         let (side, milli) = metric.target_milli();
         let unit: u64 = if metric.is_time() { 1000 } else { 1 };
@@ -312,7 +313,7 @@ mod tests {
         let both = tally(ratio(3, 4), ratio(1, 7), ratio(3, 1), ratio(3, 1), true);
         assert_eq!(own.with_delegated(child), both);
         assert_eq!(own.with_delegated(MetricTally::default()), own, "one that did not begin");
-        // Without walls nobody knows what they would have stopped.
+        // Without a sandbox, its violations are unknown.
         let open = tally(ratio(1, 2), ratio(0, 3), ratio(1, 1), Ratio::NONE, true);
         assert_eq!(open.with_delegated(child).get(Metric::SandboxViolationRate), Ratio::NONE);
     }

@@ -1,7 +1,7 @@
-//! What runs cost and how well they went: folds over the log alone, for people and programs that compare. Pure.
+//! Cost and quality reports: folds over the log for people and programs. Pure.
 //!
-//! Each run's events are taken once, in the stream that wrote them: what a fork shares with its parent counts for the
-//! run that did it and paid for it, and for no other.
+//! Each run's events are counted once, in the stream that recorded them: what a fork shares with its parent
+//! counts only for the run that did it and paid for it.
 
 mod artifact_tracker;
 mod cost;

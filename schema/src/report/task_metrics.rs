@@ -1,4 +1,4 @@
-//! The fold that the metrics come from: a task's events, and those of its runs. What each metric counts stands here.
+//! Fold of a task's events and those of its runs into the metrics. It defines what each metric counts.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +22,17 @@ use crate::{
     tool::ToolFacts,
 };
 
-/// Tools whose call is an edit: it gives a change of a file's text, which applies or does not.
+/// Tools whose call is an edit: a change to a file's text that applies or does not.
 const EDIT_TOOLS: [&str; 6] =
     ["edit_file", "create_file", "write_file", "append_file", "replace_in_file", "apply_patch"];
 
-/// Calls by which the runtime shows a role what it is to see: nobody asked for them, and they are no measure of anybody.
+/// Calls by which the runtime shows a role its input. The model did not make them, so they are not counted.
 const DISPLAY_TOOLS: [&str; 3] = ["show_file", "show_changes", "survey"];
 
-/// What engines call an answer that was to be a patch.
+/// The name engines use for a reply that had to be a patch.
 const PATCH_ANSWER: &str = "patch";
 
-/// The provider of models that follow a script: what runs with them came to says nothing of a model.
+/// The provider of scripted models: their results say nothing about a model.
 pub const SCRIPTED_PROVIDER: &str = "scripted";
 
 /// How a task ended.
@@ -43,12 +43,12 @@ enum TaskEnd {
     Cancelled,
 }
 
-/// What was counted of the runs' own events.
+/// Counts over the runs' own events.
 #[derive(Debug, Clone, Default)]
 struct RunCounts {
     edits: u64,
     applied_edits: u64,
-    /// Of these, by file: a person who changes one by hand takes them back.
+    /// Applied edits by file: a person who changes a file by hand reverts its edits.
     applied_by_file: BTreeMap<WorkspacePath, u64>,
     calls: u64,
     errors: u64,
@@ -56,23 +56,23 @@ struct RunCounts {
     violations: u64,
 }
 
-/// See the module. Shown a task's events and, run after run, those of its runs, each in its own order.
+/// Folds a task's events and, run by run, those of its runs, each in order. See the module documentation.
 #[derive(Debug, Clone, Default)]
 pub struct TaskMetricsFold {
     begun_at: Option<Timestamp>,
     end: Option<(Timestamp, TaskEnd)>,
     accepted: bool,
     rejected: bool,
-    /// It was completed, and nothing verified the result.
+    /// Completed without verification of the result.
     unverified: bool,
-    /// Final checks of its last run did not run.
+    /// Final checks of the last run did not run.
     checks_did_not_run: bool,
     runs: u32,
     scripted: bool,
     counts: RunCounts,
     rework: ReworkState,
     plan_ms: Option<u64>,
-    /// The last edit was a call that failed, and nothing was concluded since.
+    /// The last edit was a failed call, and no fact was recorded since.
     edit_failed: bool,
     sandbox: SandboxCoverage,
     attribution: ChangeAttribution,
@@ -80,31 +80,31 @@ pub struct TaskMetricsFold {
     artifacts: ArtifactTracker,
 }
 
-/// Whether walls stood around the commands of the runs.
+/// Whether the commands of the runs were sandboxed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum SandboxCoverage {
     #[default]
     Unknown,
     Full,
-    /// At times there were none, and nobody knows what they would have stopped.
+    /// Some commands ran without a sandbox, so violations are unknown.
     Partial,
 }
 
-/// What came of a task.
+/// The measurement of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskMeasurement {
-    /// One of its runs followed a script.
+    /// Whether one of its runs was scripted.
     pub scripted: bool,
     /// When it ended, if it has.
     pub ended_at: Option<Timestamp>,
-    /// It was completed, and nothing verified the result.
+    /// Completed without verification of the result.
     pub unverified: bool,
     /// Its metrics.
     pub tally: MetricTally,
 }
 
 impl TaskMetricsFold {
-    /// Takes the next event of the task's stream.
+    /// Applies the next event of the task's stream.
     pub fn apply_task_event(&mut self, at: Timestamp, event: &TaskEvent) {
         match event {
             TaskEvent::TaskLeased(_) => {
@@ -143,7 +143,7 @@ impl TaskMetricsFold {
         }
     }
 
-    /// The next run's events follow: before its own those of the history that it shares.
+    /// Starts the next run; its inherited events come before its own.
     pub fn begin_run(&mut self) {
         self.rework = self.rework.max(self.tree.rework_state());
         self.tree = TreeVerification::default();
@@ -153,13 +153,13 @@ impl TaskMetricsFold {
         self.runs += 1;
     }
 
-    /// Takes an event of the history that the run shares with another: how the tree stands follows from it; what was
-    /// done counts for the run that did it.
+    /// Applies an event of the history shared with an ancestor: it determines the state of the tree, but the
+    /// work counts for the ancestor.
     pub fn apply_shared_event(&mut self, turn: Turn, event: &RunEvent) {
         self.track_event(turn, event);
     }
 
-    /// Takes the next of the run's own events.
+    /// Applies the next of the run's own events.
     pub fn apply_run_event(&mut self, at: Timestamp, turn: Turn, event: &RunEvent) {
         if let RunEvent::RunStarted(started) = event {
             self.record_sandbox(&started.sandbox);
@@ -218,8 +218,8 @@ impl TaskMetricsFold {
         };
     }
 
-    /// Takes what an engine concluded: a patch that was refused for what it says was never a call, and is an edit that
-    /// failed like any other; the one whose call failed is counted with its call.
+    /// Counts refused patches among an engine's facts. A patch that was refused for its content was never a
+    /// call, and is a failed edit like any other; one whose call failed is counted with its call.
     fn count_refused_patches(&mut self, concluded: &Concluded) {
         let refused =
             |fact: &&EngineFact| matches!(fact, EngineFact::Invalid { what, .. } if what == PATCH_ANSWER);
@@ -234,9 +234,9 @@ impl TaskMetricsFold {
         self.counts.violations += count_violations(&event.facts);
         let went_well = match event.status {
             ToolStatus::Ok => true,
-            // Policy, a mode or a rule of the tool: it was asked for in vain.
+            // Refused by policy, a mode or a rule of the tool: the attempt failed.
             ToolStatus::Error | ToolStatus::Refused => false,
-            // A crash came between: nobody knows.
+            // A crash happened in between, so the outcome is unknown.
             ToolStatus::Unknown => return,
         };
         let tool = self.tree.tool_call(&event.call).map(|tool| tool.name.as_str());
@@ -250,14 +250,14 @@ impl TaskMetricsFold {
             self.edit_failed = !went_well;
             self.counts.edits += 1;
             self.counts.applied_edits += u64::from(went_well);
-            // One call may change several files; it is taken back once.
+            // One call may change several files; it is reverted once.
             if let Some(path) = event.facts.changed.first().filter(|_| went_well) {
                 *self.counts.applied_by_file.entry(path.clone()).or_default() += 1;
             }
         }
     }
 
-    /// What it comes to.
+    /// Returns the measurement.
     pub fn finish(&self) -> TaskMeasurement {
         let mut tally = MetricTally::default();
         let mut set = |metric, ratio| tally.set(metric, ratio);
@@ -281,9 +281,10 @@ impl TaskMetricsFold {
         TaskMeasurement { scripted: self.scripted, ended_at, unverified: self.unverified, tally }
     }
 
-    /// Completed, with a check that judged the final tree or a person who took it. One that was completed although final
-    /// checks did not run is no success before a person takes it. A task that was completed and that nobody judged says
-    /// nothing (that files parse says little about the work), and so does one that was cancelled.
+    /// Whether the task succeeded: completed, with a check that judged the final tree or a person who
+    /// accepted it. A task completed although final checks did not run only succeeds if a person accepts it.
+    /// Unknown for a completed task that nothing judged (files that parse say little about the work) and for
+    /// a cancelled one.
     fn is_success(&self) -> Option<bool> {
         match self.end?.1 {
             TaskEnd::Completed if self.unverified && !self.accepted => {
@@ -295,7 +296,8 @@ impl TaskMetricsFold {
         }
     }
 
-    /// A person did not take it; or a check sent it back, for something that is the run's own doing.
+    /// Whether there was rework: a person rejected the result, or a check sent it back for something the run
+    /// caused.
     fn has_rework(&self) -> Option<bool> {
         if self.rejected {
             return Some(true);
@@ -307,8 +309,8 @@ impl TaskMetricsFold {
         }
     }
 
-    /// From the first lease on: how long the task waited in its queue is no doing of the agent's. All tries, and the
-    /// waits for people between them, are in it.
+    /// Returns the time from the first lease, because waiting in the queue is not the agent's doing. It
+    /// includes all attempts, and waits for people in between.
     fn completion_ms(&self) -> Option<u64> {
         let (at, end) = self.end?;
         (end == TaskEnd::Completed).then_some(())?;
@@ -316,8 +318,8 @@ impl TaskMetricsFold {
     }
 }
 
-/// What walls stopped: places that a command was refused, and commands that were ended for using too much. What a
-/// command cannot see, as files outside, it is told is not there: that is in no log.
+/// Counts sandbox violations: refused destinations, and commands killed for excessive resource use. Hidden
+/// files appear as missing to a command and are not in any log.
 fn count_violations(facts: &ToolFacts) -> u64 {
     let refused =
         facts.network.iter().flat_map(|seen| &seen.refused).map(|place| u64::from(place.times.max(1)));
@@ -335,18 +337,18 @@ pub struct TaskMetrics {
     /// The week in which it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub week: Option<IsoWeek>,
-    /// Its model followed a script.
+    /// Whether its model was scripted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scripted: bool,
-    /// It was completed, and nothing verified the result: its final checks did not run, or there are none.
+    /// Completed without verification of the result: the final checks did not run, or there are none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unverified: bool,
-    /// All twelve, against their targets.
+    /// All twelve metrics, compared with their targets.
     pub metrics: Vec<MetricView>,
 }
 
 impl TaskMetrics {
-    /// What came of `task`.
+    /// Builds the metrics of `task`.
     pub fn from_measurement(task: TaskId, measured: &TaskMeasurement) -> Self {
         let TaskMeasurement { ended_at, scripted, unverified, tally } = measured;
         let (ended_at, scripted, unverified) = (*ended_at, *scripted, *unverified);
@@ -361,22 +363,22 @@ impl TaskMetrics {
     }
 }
 
-/// The metrics of the tasks that ended in a week.
+/// Metrics of the tasks that ended in a week.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WeekMetrics {
-    /// The week; none = those that have not ended.
+    /// The week; none for tasks that have not ended.
     pub week: Option<IsoWeek>,
-    /// How many tasks.
+    /// Number of tasks.
     pub tasks: u64,
-    /// Of these, completed and verified by nothing.
+    /// Number of these completed without verification.
     #[serde(default)]
     pub unverified: u64,
-    /// All twelve, of these together, against their targets.
+    /// All twelve metrics over these tasks, compared with their targets.
     pub metrics: Vec<MetricView>,
 }
 
 impl WeekMetrics {
-    /// Of tasks, by week, the earliest first; those that have not ended come first.
+    /// Groups tasks by week, earliest first; unfinished ones come before all weeks.
     pub fn group_by_week<'a>(tasks: impl IntoIterator<Item = &'a TaskMetrics>) -> Vec<Self> {
         let mut weeks: BTreeMap<Option<IsoWeek>, (u64, u64, MetricTally)> = BTreeMap::new();
         for task in tasks {
@@ -393,24 +395,24 @@ impl WeekMetrics {
     }
 }
 
-/// What `docket metrics` tells: tasks, and what they come to together.
+/// The report of `docket metrics`: tasks and their totals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MetricsReport {
     /// Each task.
     pub tasks: Vec<TaskMetrics>,
-    /// By the week in which they ended.
+    /// Metrics by the week in which the tasks ended.
     pub weeks: Vec<WeekMetrics>,
-    /// All twelve, of all tasks together.
+    /// All twelve metrics over all tasks.
     pub all: Vec<MetricView>,
-    /// Tasks that were completed and that nothing verified: their final checks did not run, or they have none.
+    /// Number of tasks completed without verification: final checks did not run, or there are none.
     #[serde(default)]
     pub unverified: u64,
-    /// Tasks that are left out, for their model follows a script.
+    /// Number of tasks left out because their model is scripted.
     pub scripted_left_out: u64,
 }
 
 impl MetricsReport {
-    /// Of these tasks; one that comes twice counts once.
+    /// Builds the report of these tasks; a task that occurs twice counts once.
     pub fn from_tasks(mut tasks: Vec<TaskMetrics>, scripted_left_out: u64) -> Self {
         let mut seen = std::collections::HashSet::new();
         tasks.retain(|task| seen.insert(task.task));

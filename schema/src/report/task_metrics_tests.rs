@@ -1,4 +1,4 @@
-//! Every metric from hand-made logs, each with what would be counted by another definition beside it.
+//! Every metric from handwritten logs, each with a case that another definition would count differently.
 
 use serde_json::json;
 use uuid::Uuid;
@@ -27,13 +27,13 @@ use crate::{
 
 const RUN: RunId = RunId(Uuid::from_u128(2));
 
-/// A task's log as it grows: a second passes with each event.
+/// A task's log under construction: one second passes with each event.
 struct Log {
     fold: TaskMetricsFold,
     now_ms: u64,
     turn: u32,
     gates: u32,
-    /// Whether events are of a history that the run shares.
+    /// Whether events belong to the history shared with an ancestor.
     shared: bool,
 }
 
@@ -49,7 +49,7 @@ impl Log {
         log
     }
 
-    /// A task with a run that began.
+    /// A task with a run that started.
     fn with_leased_task() -> Self {
         let mut log = Self::new();
         log.fold.begin_run();
@@ -78,7 +78,7 @@ impl Log {
         self
     }
 
-    /// A turn in which the model says this and calls these tools, which come to that.
+    /// A turn in which the model writes this text and calls these tools with these results.
     fn push_turn(
         &mut self,
         text: &str,
@@ -234,7 +234,7 @@ fn success_requires_a_judged_completion() {
     Log::with_leased_task().edit("a").complete().assert_metric(M, None);
     let accepted = TaskAccepted { run: RUN, by: "me".to_owned(), comment: String::new() };
     Log::with_leased_task().edit("a").complete().push_task_event(accepted).assert_metric(M, Some((1, 1)));
-    // A check whose linter is not there judged nothing.
+    // A check whose linter is not installed judged nothing.
     let absent =
         ToolFacts { lint: vec![LintResult::without_findings("ruff", LintStatus::Missing)], ..empty_facts() };
     Log::with_leased_task().edit("a").gate("ruff", true, absent).complete().assert_metric(M, None);
@@ -288,12 +288,12 @@ fn refused_edit_counts_as_tried_and_unknown_outcome_does_not_count() {
             edit(ToolStatus::Error, empty_facts()),
             edit(ToolStatus::Refused, empty_facts()),
             edit(ToolStatus::Unknown, empty_facts()),
-            // A change by a command is no edit; that it ended badly is its result and no error of the tool.
+            // A change by a command is not an edit, and its exit status is not an error of the tool.
             ("run_command", json!({ "command": "make" }), OK, failed_command_facts()),
         ],
     );
     log.assert_metric(M, Some((1, 3))).assert_metric(E, Some((2, 4)));
-    // The file holds it already: the edit applied, with nothing to do.
+    // The file already contains it: the edit applied, with nothing to do.
     let mut log = Log::with_leased_task();
     log.push_turn("", vec![edit(OK, empty_facts())]).assert_metric(M, Some((1, 1)));
     Log::with_leased_task()
@@ -309,7 +309,7 @@ fn edit_changed_by_a_person_does_not_count_as_applied() {
     log.push_run_event(WorkspaceEdited { by: "me".to_owned() })
         .snapshot(&["b", "c"])
         .assert_metric(M, Some((1, 3)));
-    // The run's own changes take nothing back.
+    // The run's own changes do not revert an edit.
     log.edit("a").assert_metric(M, Some((2, 4)));
 }
 
@@ -327,7 +327,7 @@ fn test_results_count_only_for_the_current_tree() {
         .edit("a")
         .gate("tests", false, failing_test_facts(&["t"]))
         .assert_metric(M, Some((0, 1)));
-    // A command changed the tree after them; one that changed nothing did not.
+    // A command changed the tree after the tests; a command without changes did not.
     let command = || vec![("run_command", json!({ "command": "x" }), OK, failed_command_facts())];
     Log::with_leased_task()
         .tests(passing_test_facts())
@@ -339,7 +339,7 @@ fn test_results_count_only_for_the_current_tree() {
         .push_turn("", command())
         .snapshot(&[])
         .assert_metric(M, Some((1, 1)));
-    // What tests leave behind is no change.
+    // Leftovers of tests are not a change.
     Log::with_leased_task()
         .tests(passing_test_facts())
         .snapshot(&["report.xml"])
@@ -357,7 +357,7 @@ fn test_results_count_only_for_the_current_tree() {
         ..failed_command_facts()
     };
     Log::with_leased_task().gate("tests", false, missing).assert_metric(M, None);
-    // Those that failed before are not the run's.
+    // Tests that failed before are not the run's fault.
     Log::with_leased_task()
         .tests(failing_test_facts(&["old"]))
         .edit("a")
@@ -389,11 +389,11 @@ fn regression_requires_results_before_and_after() {
         .tests(failing_test_facts(&["u"]))
         .assert_metric(M, Some((1, 1)));
     Log::with_leased_task().edit("a").tests(failing_test_facts(&["t"])).assert_metric(M, None);
-    // Nothing fails: whatever was before, nothing was added.
+    // Nothing fails: whatever failed before, nothing was added.
     Log::with_leased_task().edit("a").tests(passing_test_facts()).assert_metric(M, Some((0, 1)));
     let removed = ToolFacts { removed_tests: vec![path("t.py")], ..passing_test_facts() };
     Log::with_leased_task().edit("a").gate("tests", true, removed).assert_metric(M, None);
-    // Some without a name failed before: a failure afterwards may be one of them.
+    // Unnamed tests failed before: a later failure may be one of them.
     let unnamed = ToolFacts { failing: Vec::new(), ..failing_test_facts(&["t"]) };
     Log::with_leased_task()
         .tests(unnamed.clone())
@@ -410,14 +410,14 @@ fn regression_requires_results_before_and_after() {
         .edit("a")
         .tests(unnamed)
         .assert_metric(M, Some((1, 1)));
-    // After a first change it is too late to know what was before.
+    // After the first change it is too late to establish a baseline.
     Log::with_leased_task()
         .edit("a")
         .tests(passing_test_facts())
         .edit("a")
         .tests(failing_test_facts(&["t"]))
         .assert_metric(M, None);
-    // A part of the tests says nothing of the rest.
+    // A partial test run says nothing about the other tests.
     let part = |facts| vec![("run_tests", json!({ "test_path": "t.py" }), OK, facts)];
     Log::with_leased_task()
         .tests(passing_test_facts())
@@ -451,7 +451,7 @@ fn build_passes_when_code_parses_compiles_and_collects() {
         ..failed_command_facts()
     };
     Log::with_leased_task().edit("a").gate("tests", false, errors).assert_metric(M, Some((0, 1)));
-    // What a linter finds is no failure to build; and without a change nothing was built after one.
+    // Lint findings are not a build failure; without a change nothing was built after one.
     Log::with_leased_task().edit("a").gate("ruff", false, empty_facts()).assert_metric(M, None);
     Log::with_leased_task().gate("syntax", true, empty_facts()).assert_metric(M, None);
     Log::with_leased_task().edit("a").gate("syntax", true, empty_facts()).edit("a").assert_metric(M, None);
@@ -487,9 +487,9 @@ fn rework_counts_rejected_work_except_baseline_failures() {
     back(Some(passing_test_facts()), failing_test_facts(&["t"])).assert_metric(M, Some((1, 1)));
     back(Some(failing_test_facts(&["t"])), failing_test_facts(&["t"])).assert_metric(M, Some((0, 1)));
     back(Some(failing_test_facts(&["t"])), failing_test_facts(&["t", "u"])).assert_metric(M, Some((1, 1)));
-    // It may have been so before: nobody looked.
+    // It may have failed before: there is no baseline.
     back(None, failing_test_facts(&["t"])).assert_metric(M, None);
-    // What the task requires was never there before; and files parsed or did not by what they were.
+    // Required paths never existed before; whether files parsed depends on their previous state.
     Log::with_leased_task()
         .edit("a")
         .gate("requires", false, empty_facts())
@@ -500,7 +500,7 @@ fn rework_counts_rejected_work_except_baseline_failures() {
         .gate("syntax", false, empty_facts())
         .edit("a")
         .assert_metric(M, Some((1, 1)));
-    // docket mended it itself: nobody edited anything again.
+    // docket fixed it automatically: nothing was edited again.
     let mut log = Log::with_leased_task();
     log.edit("a").gate("syntax", false, empty_facts()).gate_step(
         "syntax",
@@ -509,7 +509,7 @@ fn rework_counts_rejected_work_except_baseline_failures() {
         changed_file_facts("a"),
     );
     log.snapshot(&["a"]).gate("syntax", true, empty_facts()).edit("b").assert_metric(M, Some((0, 1)));
-    // It tried to, in vain.
+    // It tried to, without success.
     let mut log = Log::with_leased_task();
     log.edit("a").gate("syntax", false, empty_facts()).gate_step(
         "syntax",
@@ -518,7 +518,7 @@ fn rework_counts_rejected_work_except_baseline_failures() {
         empty_facts(),
     );
     log.edit("a").gate("syntax", true, empty_facts()).assert_metric(M, Some((1, 1)));
-    // No turn was left for it.
+    // There was no turn left for it.
     let why = FailureKind::Gates;
     let result = RunOutcome::Failed { why, message: String::new() };
     let ended = RunEnded { result, summary: None, tree: None, unverified: None, decision: None };
@@ -556,7 +556,7 @@ fn base_checks_provide_the_baseline() {
         .assert_metric(R, Some((1, 1)))
         .assert_metric(W, Some((0, 1)));
     log.edit("a").assert_metric(W, Some((1, 1)));
-    // A linter that found nothing then: what it finds now is new. One that found something may find the same.
+    // A linter without findings before: any finding is new. One with findings may report the same ones.
     for (passed, expected) in [(true, Some((1, 1))), (false, None)] {
         let mut log = Log::with_leased_task();
         base(&mut log, "ruff", passed, empty_facts());
@@ -575,7 +575,7 @@ fn times_are_measured_from_the_first_lease() {
     log.complete().assert_metric(C, Some((5000, 1)));
     let mut log = Log::with_leased_task();
     log.discard().assert_metric(C, None).assert_metric(P, None);
-    // A second lease does not begin it anew.
+    // A second lease does not restart the time.
     let mut log = Log::with_leased_task();
     let lease = TaskLeased {
         epoch: Epoch(2),
@@ -597,7 +597,7 @@ fn policy_denials_are_counted_per_task() {
         log.push_run_event(tool_requested(call.clone(), "run_command", deny.clone()));
         log.push_run_event(tool_finished(call, ToolStatus::Refused, empty_facts()));
     }
-    // A refusal by the tool itself is an error, and no denial; a question to a person is neither.
+    // A refusal by the tool itself is an error and not a denial; a question to a person is neither.
     let ask = Policy::Ask { rule: "r".to_owned(), question: String::new() };
     log.push_run_event(tool_requested(CallId::for_tool(Turn(2), 0), "run_command", ask));
     log.push_run_event(tool_finished(CallId::for_tool(Turn(2), 0), ToolStatus::Refused, empty_facts()));
@@ -712,7 +712,7 @@ fn weeks_sum_their_tasks_and_count_duplicates_once() {
     assert_eq!((of(&report.weeks[1].metrics, 0), of(&report.weeks[1].metrics, 1)), ((0, 1), (9, 18)));
     let unverified: Vec<u64> = report.weeks.iter().map(|of| of.unverified).collect();
     assert_eq!((unverified, report.unverified), (vec![0, 1], 1));
-    // Of calls, and not of tasks' rates: 10 of 19.
+    // Over calls, not over the tasks' rates: 10 of 19.
     assert_eq!(of(&report.all, 1), (10, 19));
 }
 
@@ -729,7 +729,7 @@ fn engine_plans_and_runtime_edits_are_counted() {
         .push_run_event(concluded_event(vec![EngineFact::Planned { steps: Vec::new() }]));
     let planned = log.now_ms;
     assert!(planned > begun);
-    // From the lease on, which is a second before the run begins.
+    // From the lease on, which is one second before the run starts.
     log.assert_metric(T, Some((planned - 1000, 1))).assert_metric(A, Some((1, 1)));
     for (nth, (status, facts)) in
         [(ToolStatus::Ok, changed_file_facts("a")), (ToolStatus::Error, empty_facts())]
@@ -744,20 +744,20 @@ fn engine_plans_and_runtime_edits_are_counted() {
             .push_run_event(tool_finished(call, status, facts));
     }
     log.assert_metric(P, Some((1, 2)));
-    // A patch that was refused for what it says, without a call; the failed call above had its own refusal.
+    // A patch refused for its content, without a call; the failed call above had its own refusal.
     let refused =
         || concluded_event(vec![EngineFact::Invalid { what: "patch".to_owned(), problem: String::new() }]);
     log.push_run_event(refused()).assert_metric(P, Some((1, 2)));
     log.push_run_event(refused())
         .assert_metric(P, Some((1, 3)))
         .assert_metric(Metric::ToolErrorRate, Some((2, 3)));
-    // What only looks is no edit.
+    // Read-only calls are not edits.
     let call = CallId::for_runtime(2);
     let tool =
         ToolUse { call: call.clone(), name: "show_changes".to_owned(), args: json!({}), malformed: None };
     log.push_run_event(concluded_event(vec![EngineFact::Calls { calls: vec![tool] }]))
         .push_run_event(tool_finished(call, OK, empty_facts()));
-    // It is no call of the agent's either: engines that look more would have fewer errors.
+    // Nor is it a call of the agent: otherwise, engines that display more would have a lower error rate.
     log.assert_metric(P, Some((1, 3))).assert_metric(Metric::ToolErrorRate, Some((2, 3)));
 }
 
@@ -782,21 +782,21 @@ fn sop_run_requires_four_artifacts() {
         .assert_metric(T, Some((2000, 1)));
     let all = ["PlanCard", "DiffCard", "TestReport", "ReviewReport", "Poem"].map(card).to_vec();
     under("sop").push_run_event(concluded_event(all)).assert_metric(A, Some((4, 4)));
-    // What `team` concludes as a plan is its own sequence: the plan is the architect's.
+    // The plan that `team` records is its own sequence of roles: the real plan is the architect's.
     let answered = |role: &str| EngineFact::Answered { role: role.to_owned(), content: json!({}) };
     under("team")
         .push_run_event(concluded_event(vec![EngineFact::Planned { steps: Vec::new() }, answered("coder")]))
         .assert_metric(T, None)
         .push_run_event(concluded_event(vec![answered("architect")]))
         .assert_metric(T, Some((3000, 1)));
-    // Where nobody looked for the paths that a task wants, the four are known all the same.
+    // If the task's paths were not checked, the four artifacts are still known.
     let mut log = Log::new();
     log.fold.begin_run();
     let engine = EngineRef { name: "sop".to_owned(), version: 1 };
     log.push_run_event(RunStarted { engine, ..run_started("anthropic", "namespaces", &["a", "b"]) });
     log.push_run_event(concluded_event(vec![card("PlanCard")])).assert_metric(A, Some((1, 4)));
     log.gate("requires", true, empty_facts()).assert_metric(A, Some((3, 6)));
-    // Nobody else owes them.
+    // No other engine requires them.
     under("react")
         .assert_metric(A, None)
         .push_run_event(concluded_event(vec![card("DiffCard")]))

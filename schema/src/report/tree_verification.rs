@@ -1,7 +1,8 @@
-//! How a run's tree stands: what was tested and checked, on which state of it, and what failed before it was touched.
+//! Verification state of a run's tree: what was tested and checked in which state, and what failed before it
+//! was touched.
 //!
-//! A result speaks of the tree as it was. It counts while nothing has changed since, by whatever hand; a result that
-//! something followed is forgotten, and nothing is concluded from it.
+//! A result is about the tree at that time. It is valid until anything changes, by whomever; an outdated
+//! result is discarded and nothing is concluded from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,39 +20,40 @@ use crate::{
 const TESTS_CHECK: &str = "tests";
 const REQUIRES_CHECK: &str = "requires";
 const SYNTAX_CHECK: &str = "syntax";
-/// Checks that tell whether the tree builds. Tests do as well: what they cannot collect or compile is an error.
+/// Checks that show whether the tree builds. Tests do as well: what they cannot collect or compile is an
+/// error.
 const BUILD_CHECKS: [&str; 2] = ["build", SYNTAX_CHECK];
 
 /// Which tests failed before the run changed anything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 enum BaselineTests {
-    /// Nobody ran them then.
+    /// They were not run.
     #[default]
     Unknown,
-    /// None.
+    /// None failed.
     NoneFailed,
-    /// These.
+    /// These failed.
     FailedNamed(BTreeSet<String>),
-    /// Some, and not all their names are known.
+    /// Some failed, and not all their names are known.
     FailedUnnamed,
 }
 
-/// A run of tests.
+/// A test run.
 #[derive(Debug, Clone)]
 struct TestRun {
     passed: bool,
-    /// All there are, and not some of them.
+    /// Whether it ran all tests.
     is_full_suite: bool,
-    /// Names of those that failed, where each has one.
+    /// Names of the failed tests, if every failure has one.
     failing: Option<BTreeSet<String>>,
-    /// Some could not be run at all.
+    /// Whether some tests could not be run.
     errors: bool,
-    /// Files lost their tests.
+    /// Whether files lost their tests.
     tests_removed: bool,
 }
 
 impl TestRun {
-    /// None where nothing was tested: no runner, or no test.
+    /// Returns `None` if nothing was tested: no runner, or no test.
     fn from_facts(facts: &ToolFacts, passed: bool, whole: bool) -> Option<Self> {
         if facts.not_run.is_some() || facts.tests.is_some_and(|tests| tests.total() == 0) {
             return None;
@@ -67,7 +69,7 @@ impl TestRun {
         })
     }
 
-    /// A check that ran before the run and does not run now: that is a failure without names.
+    /// Creates the result of a check that ran before the run and no longer does: a failure without names.
     fn from_lost_check(facts: &ToolFacts) -> Self {
         let removed = !facts.removed_tests.is_empty();
         Self { passed: false, is_full_suite: true, failing: None, errors: true, tests_removed: removed }
@@ -81,7 +83,7 @@ impl TestRun {
         }
     }
 
-    /// Whether a test fails that did not fail before; none where nobody can know.
+    /// Whether a test fails that did not fail before; `None` if unknown.
     fn has_new_failures(&self, before: &BaselineTests) -> Option<bool> {
         if self.passed {
             return Some(false);
@@ -95,21 +97,21 @@ impl TestRun {
     }
 }
 
-/// Whether work that was said to be done had to be edited again.
+/// Whether work that was reported done had to be edited again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum ReworkState {
-    /// No check has said anything.
+    /// No check has judged the work.
     #[default]
     Unjudged,
-    /// It had not.
+    /// No rework was needed.
     No,
-    /// It had, for something that may have been so before the run.
+    /// Rework was needed for something that may have existed before the run.
     Unclear,
-    /// It had.
+    /// Rework was needed.
     Yes,
 }
 
-/// See the module.
+/// Tracks the verification state. See the module documentation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TreeVerification {
     calls: BTreeMap<CallId, ToolUse>,
@@ -118,14 +120,14 @@ pub(super) struct TreeVerification {
     baseline: BaselineTests,
     baseline_checks: BTreeMap<String, bool>,
     changed: bool,
-    /// A command ran since the last snapshot, and may have changed what that will say.
+    /// Whether a command ran since the last snapshot; it may have changed the tree.
     command_ran: bool,
-    /// Paths whose change was told since the last snapshot.
+    /// Paths reported as changed since the last snapshot.
     reported_paths: BTreeSet<WorkspacePath>,
     tests: Option<TestRun>,
-    /// Other checks of the tree as it is.
+    /// Other checks of the current tree.
     checks: BTreeMap<String, bool>,
-    /// A check has judged the tree as it is.
+    /// Whether a check has judged the current tree.
     judged: bool,
     open_checks: u32,
     /// What the last round sent back.
@@ -134,19 +136,19 @@ pub(super) struct TreeVerification {
 }
 
 impl TreeVerification {
-    /// The call that a result answers.
+    /// Returns the call that a result belongs to.
     pub(super) fn tool_call(&self, call: &CallId) -> Option<&ToolUse> {
         self.calls.get(call)
     }
 
-    /// Takes the next event. Whether the tree changed by it.
+    /// Applies the next event. Returns whether it changed the tree.
     pub(super) fn apply_event(&mut self, turn: Turn, event: &RunEvent) -> bool {
         let by_person = self.attribution.attribute_event(event).is_some();
         if let RunEvent::ModelAnswered(answered) = event {
             self.calls.clear();
             self.calls.extend(tool_uses(&answered.parts).map(|tool| (tool.call.clone(), tool.clone())));
         } else if let RunEvent::Concluded(concluded) = event {
-            // Calls that the runtime makes itself stand in no answer.
+            // Calls that the runtime makes itself are not part of an answer.
             for fact in &concluded.facts {
                 if let EngineFact::Calls { calls } = fact {
                     self.calls.extend(calls.iter().map(|tool| (tool.call.clone(), tool.clone())));
@@ -171,14 +173,14 @@ impl TreeVerification {
         } else if let RunEvent::RunEnded(ended) = event
             && matches!(ended.result, RunOutcome::Failed { .. })
         {
-            // It was to be edited again, and there was no turn left for it.
+            // It had to be edited again, but there was no turn left.
             self.rework = self.rework.max(self.sent_back);
         }
         false
     }
 
     fn record_baseline(&mut self, event: &BaseChecked) {
-        // What a linter finds in the whole project says little of the files that a run changes.
+        // Lint results for the whole project say little about the files that a run changes.
         if self.changed || event.gate.is_linter() {
             return;
         }
@@ -209,7 +211,7 @@ impl TreeVerification {
                 }
                 self.tests = Some(tests);
             }
-            // Whatever commands before it left was there when the tests ran.
+            // Anything earlier commands left was there when the tests ran.
             self.changed |= self.command_ran;
             self.command_ran = false;
         } else if facts.may_have_changed_tree {
@@ -218,7 +220,7 @@ impl TreeVerification {
         !facts.changed.is_empty()
     }
 
-    /// The run itself changed the tree.
+    /// Records that the run itself changed the tree.
     fn record_edit(&mut self) {
         self.rework = self.rework.max(self.sent_back);
         self.sent_back = ReworkState::Unjudged;
@@ -236,7 +238,8 @@ impl TreeVerification {
         let (commands, told) =
             (std::mem::take(&mut self.command_ran), std::mem::take(&mut self.reported_paths));
         let others = event.changes.iter().any(|change| !told.contains(&change.path));
-        // What setup leaves comes before the first turn; what tests and checks leave behind changes nothing for them.
+        // Setup output comes before the first turn; leftovers of tests and checks do not affect their
+        // results.
         if turn == Turn(0) || !others {
             return false;
         }
@@ -253,7 +256,7 @@ impl TreeVerification {
     fn record_gate_result(&mut self, event: &GateFinished) {
         let facts = &event.facts;
         if !event.step.is_check() {
-            // docket's own mending: no work of the model, and the checks run again after it.
+            // An automatic fix by docket: not the model's work, and the checks run again after it.
             if !facts.changed.is_empty() {
                 self.reported_paths.extend(facts.changed.iter().cloned());
                 self.discard_results();
@@ -270,7 +273,7 @@ impl TreeVerification {
             let lost = facts.not_run.is_some() && self.baseline != BaselineTests::Unknown;
             let lost = lost.then(|| TestRun::from_lost_check(facts));
             let Some(tests) = lost.or_else(|| TestRun::from_facts(facts, event.passed, true)) else {
-                // Nothing is known of the tree as it is now.
+                // Nothing is known about the current tree.
                 self.tests = None;
                 return;
             };
@@ -293,22 +296,22 @@ impl TreeVerification {
         self.sent_back = self.sent_back.max(sent_back);
     }
 
-    /// The check that a result is of.
+    /// Returns the check that a result belongs to.
     pub(super) fn gate_name(&self, call: &CallId) -> Option<&str> {
         self.gates.get(call).map(String::as_str)
     }
 
-    /// Whether a check judged the tree as it is.
+    /// Whether a check judged the current tree.
     pub(super) const fn is_judged(&self) -> bool {
         self.judged
     }
 
-    /// Whether the work had to be edited again.
+    /// Returns whether the work had to be edited again.
     pub(super) const fn rework_state(&self) -> ReworkState {
         self.rework
     }
 
-    /// Whether the last tests of the tree as it is passed, but for what failed before the run.
+    /// Whether the last tests of the current tree passed, apart from failures that existed before the run.
     pub(super) fn tests_pass(&self) -> Option<bool> {
         let tests = self.tests.as_ref()?;
         let excused = matches!(self.baseline, BaselineTests::FailedNamed(_))
@@ -322,7 +325,7 @@ impl TreeVerification {
         tests.has_new_failures(&self.baseline)
     }
 
-    /// Whether the tree builds, where the run changed it.
+    /// Whether the tree builds, if the run changed it.
     pub(super) fn build_passes(&self) -> Option<bool> {
         let checks = BUILD_CHECKS.iter().filter_map(|name| self.checks.get(*name).copied());
         let tests = self.tests.as_ref().map(|tests| !tests.errors || self.tests_pass() == Some(true));

@@ -1,4 +1,4 @@
-//! What a blocked run asks, and what its model reads of the answer.
+//! The question of a blocked run, and what its model reads of the answer.
 
 use super::{
     tests::{apply_event, fold_events, model_answered, model_requested, run_started},

@@ -1,4 +1,4 @@
-//! What the fold of a role's work says of tests that passed.
+//! What the fold of a role's work records about passed tests.
 
 use super::{RoleEngineState, ToolFinished, ToolStatus};
 use crate::{
@@ -29,7 +29,7 @@ fn command_facts() -> ToolFacts {
     ToolFacts { exit: Some(0), may_have_changed_tree: true, ..ToolFacts::default() }
 }
 
-/// A run of the tests that passed is shown until something may have changed; one without a test shows nothing.
+/// Passed tests are recorded until something may have changed; a run without tests records nothing.
 #[test]
 fn tests_passed_resets_when_files_may_have_changed() {
     let read = ToolFacts::default();

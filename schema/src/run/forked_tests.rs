@@ -1,4 +1,4 @@
-//! What a run that goes on from another takes with it, and what it does not.
+//! What a run that continues another one inherits, and what it does not.
 
 use super::{
     tests::{apply_event, fold_events, model_answered, model_requested, run_started},
@@ -69,7 +69,7 @@ fn apply_person_edit(state: &mut RunState) {
     apply_event(state, 1, taken.into()).expect("follows");
 }
 
-/// How often the next request says these words.
+/// Counts how often the next request contains these words.
 fn count_mentions(state: &RunState, words: &str) -> usize {
     let said = state.transcript.conversation(None);
     let parts = said.iter().flat_map(|said| said.message.parts.clone());
@@ -140,7 +140,7 @@ fn forked_run_has_its_own_limits() {
     apply_event(&mut state, 3, model_requested(3, 1)).unwrap();
     apply_event(&mut state, 3, model_answered(3, "words", 0)).unwrap();
     assert_eq!(counts(&state), ([1, 0, 1, 0], [0, 1, 0], 0));
-    // What ends a row ends what was forgiven of it.
+    // The end of a sequence also ends what was forgiven of it.
     apply_event(&mut state, 4, model_requested(4, 1)).unwrap();
     apply_event(&mut state, 4, model_answered(4, " ", 0)).unwrap();
     apply_event(&mut state, 4, concluded_event(vec![EngineFact::Planned { steps: vec![] }, invalid()]))
@@ -161,12 +161,12 @@ fn forked_run_has_its_own_limits() {
 #[test]
 fn messages_and_edits_by_a_person_reach_the_next_role() {
     const EDIT: &str = "A person changed the workspace";
-    // At a change of role.
+    // When the role changes.
     let mut state = fold_events(&[(0, run_started()), (0, roles_pinned()), (0, role_began("planner"))]);
     apply_person_edit(&mut state);
     apply_event(&mut state, 1, role_began("reviewer")).unwrap();
     assert_eq!((count_mentions(&state, EDIT), state.engine_state.unread_messages.len()), (1, 1));
-    // At a change of the engine, to one with roles and to one without.
+    // When the engine changes, to one with roles and to one without.
     for (from_roles, to_roles) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut state = fold_events(&[(0, run_started())]);
         if from_roles {

@@ -1,4 +1,4 @@
-//! The fold of a run: what may follow what, and that the conversation is always one that providers take.
+//! The fold of a run: which events may follow, and that the conversation is always accepted by providers.
 
 use proptest::prelude::*;
 
@@ -125,8 +125,8 @@ pub(super) fn fold_events(events: &[(u32, RunEvent)]) -> RunState {
     state
 }
 
-/// What providers demand: sides alternate from the user's, and each call has its one result in the
-/// message after it, in order.
+/// Checks the providers' requirements: roles alternate starting with the user, and each call has exactly one
+/// result in the following message, in order.
 fn assert_sendable(conversation: &Conversation) {
     let messages: Vec<&Message> = conversation.iter().map(|said| &said.message).collect();
     for (at, message) in messages.iter().enumerate() {
@@ -234,7 +234,7 @@ fn message_between_intent_and_result_comes_after_the_results() {
 #[test]
 fn tool_facts_update_the_state() {
     let path = WorkspacePath::new("a.py").expect("legal");
-    let seen = FileVersion { path: path.clone(), hash: crate::ids::BlobHash::of(b"1") };
+    let seen = FileVersion { path: path.clone(), hash: crate::ids::BlobHash::hash_bytes(b"1") };
     let facts = ToolFacts {
         read: vec![seen.clone()],
         tests: Some(TestCounts { failed: 1, ..TestCounts::default() }),
@@ -253,7 +253,7 @@ fn tool_facts_update_the_state() {
             SnapshotTaken {
                 changes: vec![PathChange { path: path.clone(), entry: Some(entry) }],
                 git_changes: vec![],
-                tree: TreeHash::of(b"t"),
+                tree: TreeHash::hash_bytes(b"t"),
                 left_out: vec![],
                 more: false,
             }
@@ -262,7 +262,7 @@ fn tool_facts_update_the_state() {
     ]);
     assert_eq!(state.known_hashes.get(&path), Some(&seen.hash));
     assert_eq!(state.overlay.get(&path), Some(&Some(entry)));
-    assert_eq!(state.tree, Some(TreeHash::of(b"t")));
+    assert_eq!(state.tree, Some(TreeHash::hash_bytes(b"t")));
     assert!(state.fix_is_next);
     assert_eq!(
         state.unresolved_failures.iter().map(|trouble| trouble.signature.as_str()).collect::<Vec<_>>(),
@@ -275,7 +275,7 @@ fn tool_facts_update_the_state() {
 fn snapshot_parts_count_once_the_last_arrives_in_the_same_epoch() {
     let part = |name: &str, more| {
         let change = PathChange { path: WorkspacePath::new(name).expect("legal"), entry: None };
-        let tree = TreeHash::of(b"whole");
+        let tree = TreeHash::hash_bytes(b"whole");
         SnapshotTaken { changes: vec![change], git_changes: vec![], tree, left_out: vec![], more }
     };
     let before = fold_events(&[(0, run_started())]);
@@ -293,7 +293,7 @@ fn snapshot_parts_count_once_the_last_arrives_in_the_same_epoch() {
     let mut rescued = state.clone();
     apply(&mut state, 1, part("c", false));
     assert_eq!(names(&state), ["a", "b", "c"]);
-    assert_eq!(state.tree, Some(TreeHash::of(b"whole")));
+    assert_eq!(state.tree, Some(TreeHash::hash_bytes(b"whole")));
     apply(&mut state, 1, part("d", false));
     assert_eq!(names(&state), ["a", "b", "c", "d"], "each part counts once");
 
@@ -305,7 +305,7 @@ fn snapshot_parts_count_once_the_last_arrives_in_the_same_epoch() {
 fn fork_continues_only_from_its_parents_hash() {
     let mut parent =
         fold_events(&[(0, run_started()), (1, model_requested(1, 1)), (1, model_answered(1, "done", 0))]);
-    parent.hash = EventHash::of(b"head");
+    parent.hash = EventHash::hash_bytes(b"head");
     let forked = |seq, hash| {
         RunEvent::from(Forked {
             run: RunId(uuid::Uuid::from_u128(9)),
@@ -320,7 +320,7 @@ fn fork_continues_only_from_its_parents_hash() {
             hint: Some("try it otherwise".into()),
         })
     };
-    let meta = EventMeta { seq: Seq(1), hash: EventHash::of(b"child"), turn: Turn(1), epoch: Epoch(0) };
+    let meta = EventMeta { seq: Seq(1), hash: EventHash::hash_bytes(b"child"), turn: Turn(1), epoch: Epoch(0) };
     assert!(parent.clone().apply(meta, forked(Seq(2), parent.hash)).is_err());
     assert!(parent.clone().apply(meta, forked(Seq(3), EventHash::ZERO)).is_err());
     let mut child = parent.clone();
@@ -333,7 +333,7 @@ fn fork_continues_only_from_its_parents_hash() {
 }
 
 proptest! {
-    /// Whatever people say and however calls end, each request is one that providers take.
+    /// Whatever messages people send and however calls end, each request is accepted by providers.
     #[test]
     fn every_request_is_sendable(
         turns in prop::collection::vec((0usize..4, any::<[bool; 3]>(), any::<bool>(), any::<bool>()), 1..12)
@@ -351,7 +351,7 @@ proptest! {
             let order: Vec<usize> = if reversed { (0..calls).rev().collect() } else { (0..calls).collect() };
             for index in order { apply_event(&mut state, turn, tool_finished(turn, index, ToolFacts::default())).expect("result"); }
             if calls == 0 && !tell[1] && !tell[2] {
-                // The model spoke last: nothing would be asked of it without a word from somebody.
+                // The model spoke last: without a message from a person there is nothing to request.
                 apply_event(&mut state, turn, user_message("go on")).expect("inbox");
             }
             prop_assert_eq!(&state.stage, &RunStage::Deciding);
@@ -421,12 +421,12 @@ fn model_is_told_which_files_a_person_changed() {
     assert_eq!(told.len(), 2);
     assert!(told[0].ends_with("Changed: a, b (removed)"), "{}", told[0]);
     assert!(told[1].ends_with("d39, and 10 more"), "{}", told[1]);
-    // What the run changes after that is its own again.
+    // The run's later changes are its own again.
     apply_event(&mut state, 1, super::Told { text: "go on".into(), by: "me".into() }.into()).unwrap();
     apply_event(&mut state, 1, taken(vec![change("c", true)])).unwrap();
     assert_eq!(words(&state).len(), 3);
     assert_eq!(state.overlay.len(), 54);
-    // Between an intent and its result nobody changes the workspace.
+    // The workspace cannot change the workspace between an intent and its result.
     apply_event(&mut state, 2, model_requested(2, 1)).unwrap();
     assert!(apply_event(&mut state, 2, edited()).is_err());
 }

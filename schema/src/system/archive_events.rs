@@ -1,7 +1,7 @@
-//! What the stream `system/archive` holds: which streams left the log for the archive, and which came back.
+//! Events of the stream `system/archive`: which streams were archived and which were restored.
 //!
-//! Written in the transaction that removes them, or brings them back: the stubs that stand in their place can
-//! be derived from it.
+//! Written in the same transaction that removes or restores them; the stubs of archived streams are derived
+//! from it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,73 +12,73 @@ use crate::{
     task::{TaskRecord, TaskState},
 };
 
-/// A family of streams was copied into a file, read back, and removed. Stands in `system/archive`.
+/// A group of streams was copied into a file, verified, and removed. Recorded in `system/archive`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamsArchived {
-    /// Its first task.
+    /// The group's first task.
     pub task: TaskId,
-    /// Who archived it: a token's name, or `retention` where a coordinator did by its settings.
+    /// Who archived it: a token's name, or `retention` for a coordinator's automatic retention.
     pub by: String,
-    /// Where the archive is: `file:///…` or `s3://…`.
+    /// Location of the archive: `file:///…` or `s3://…`.
     pub place: String,
-    /// The file's name there.
+    /// The file's name in the archive.
     pub file: String,
-    /// BLAKE3 of the file.
+    /// BLAKE3 hash of the file.
     pub hash: BlobHash,
-    /// Its size.
+    /// The file's size in bytes.
     pub bytes: u64,
-    /// What was removed, in the order of the file.
+    /// The removed streams, in the order of the file.
     pub streams: Vec<StreamArchived>,
 }
 
-/// A stream that was archived.
+/// An archived stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamArchived {
-    /// Which.
+    /// The stream.
     pub stream: StreamId,
-    /// Its last event.
+    /// The stream's last event.
     pub head: Head,
-    /// For a run: which task it is a try of, and how manieth.
+    /// For a run: its task, and its number within the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_of: Option<TaskRunRef>,
-    /// For a task: what its stub keeps. None where it was archived by an older docket.
+    /// For a task: the data in its stub. None if an older docket version archived it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Box<ArchivedTask>>,
 }
 
-/// A run's place in its task.
+/// A run's task and its number within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRunRef {
     /// The task.
     pub task: TaskId,
-    /// How manieth run of it, from 1.
+    /// Number of the run within the task, starting at 1.
     pub attempt: u32,
 }
 
-/// What a stub keeps of a task: it is found by it, its batch counts it, an import knows it by its key, and a task that
-/// is to wait for it knows how it ended.
+/// The data about an archived task in its stub. It is used to find the task, to count it in its batch, to
+/// recognize its deduplication key on import, and to resolve dependencies on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ArchivedTask {
     /// Its title.
     pub title: String,
     /// Its queue.
     pub queue: QueueName,
-    /// How it ended.
+    /// The state it ended in.
     pub state: TaskState,
     /// Its batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
-    /// What the batch is called.
+    /// The batch's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_name: Option<String>,
     /// Its deduplication key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup_key: Option<String>,
-    /// Runs begun.
+    /// Number of runs started.
     pub runs: u32,
-    /// Runs that failed.
+    /// Number of runs that failed.
     pub failures: u32,
-    /// Run-process crashes since the last run that ended.
+    /// Crashes of run processes since the last run that ended.
     pub crashes: u32,
     /// When it was submitted.
     pub submitted_at: Timestamp,
@@ -87,7 +87,7 @@ pub struct ArchivedTask {
 }
 
 impl ArchivedTask {
-    /// What is kept of a task; none where it has not ended.
+    /// Returns the stub data of a task; none if it has not ended.
     pub fn from_record(record: &TaskRecord) -> Option<Self> {
         let spec = &record.spec;
         Some(Self {
@@ -106,13 +106,13 @@ impl ArchivedTask {
     }
 }
 
-/// A family came back from its file. Stands in `system/archive`.
+/// A group was restored from its file. Recorded in `system/archive`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamsRestored {
-    /// Its first task.
+    /// The group's first task.
     pub task: TaskId,
-    /// Who brought it back.
+    /// Who restored it.
     pub by: String,
-    /// Which streams.
+    /// The restored streams.
     pub streams: Vec<StreamId>,
 }

@@ -1,7 +1,8 @@
-//! What the stream `system/audit` holds: administrative acts, and calls that were refused.
+//! Events of the stream `system/audit`: administrative actions and refused calls.
 //!
-//! An act that comes over the API is recorded before it is done, so that none is without its record; one that
-//! fails after stands there too. What is done to the database past the API is recorded after. No token, and nothing of one, ever stands in these events.
+//! An action over the API is recorded before it is carried out, so none is missing; one that fails afterward
+//! is recorded as well. A direct change to the database is recorded afterward. These events never contain a
+//! token or any part of one.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,122 +13,122 @@ use crate::{
     problem_code::ProblemCode,
 };
 
-/// An administrative act. Stands in `system/audit`.
+/// An administrative action. Recorded in `system/audit`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AdminActed {
-    /// Who: the name of the token.
+    /// Who did it: the name of the token.
     pub by: String,
-    /// From which address; none where it was done on the coordinator's own machine past the API.
+    /// The caller's address; none if it was done on the coordinator's machine without the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// What.
+    /// The action.
     pub act: AdminAct,
 }
 
-/// What an administrator did.
+/// An administrative action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AdminAct {
-    /// Made a token.
+    /// Created a token.
     CreateToken {
-        /// Its name.
+        /// The token's name.
         name: TokenName,
-        /// What it is good for.
+        /// The token's role.
         role: TokenRole,
     },
     /// Revoked a token.
     RevokeToken {
-        /// Its name.
+        /// The token's name.
         name: TokenName,
     },
-    /// Changed the policy of a run's task, while it works.
+    /// Changed the policy of a running task.
     ChangePolicy {
         /// The run.
         run: RunId,
     },
-    /// Took in a run from another installation.
+    /// Imported a run from another installation.
     Import {
         /// The run.
         run: RunId,
         /// Its task.
         task: TaskId,
     },
-    /// Counted or dropped blobs that nothing names.
+    /// Counted or deleted unreferenced blobs.
     CollectGarbage {
-        /// They were dropped.
+        /// Whether they were deleted.
         delete: bool,
     },
-    /// Moved tasks that ended long ago to the archive.
+    /// Archived tasks that ended long ago.
     Archive {
-        /// How long ago they must have ended.
+        /// Minimum time since they ended, in milliseconds.
         older_than_ms: u64,
-        /// Of which queue; none = of all.
+        /// The queue; none means all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queue: Option<QueueName>,
     },
-    /// Brought a task back from the archive, with what shares history with it.
+    /// Restored a task from the archive, with everything that shares history with it.
     Restore {
-        /// What was asked for.
+        /// The requested stream.
         stream: StreamId,
     },
-    /// Brought the database's schema up to a build's.
+    /// Migrated the database's schema.
     Migrate {
-        /// The build's version.
+        /// The version of the build.
         version: String,
     },
-    /// Told a worker to take no more and to end.
+    /// Told a worker to drain.
     DrainWorker {
-        /// Which.
+        /// The worker.
         incarnation: IncarnationId,
     },
-    /// Dropped what an application had put into the inbox and what is no task.
+    /// Dropped an inbox row that could not become a task.
     DropInboxRow {
-        /// Its id, as the application wrote it.
+        /// The row's id, as the application wrote it.
         row: String,
     },
-    /// Changed how fast a model provider may be asked.
+    /// Changed the rate limits of a model provider.
     SetLimit {
-        /// Which.
+        /// The provider.
         provider: String,
     },
-    /// Forgot what is remembered under a key.
+    /// Deleted a memory.
     ForgetMemory {
         /// The key.
         key: String,
     },
-    /// Had a notification told once more to who did not take it.
+    /// Retried a notification that a target did not accept.
     RetryNotification {
-        /// Which.
+        /// The notification.
         id: NotificationId,
     },
-    /// Had a notification given up for good.
+    /// Dropped a notification.
     DropNotification {
-        /// Which.
+        /// The notification.
         id: NotificationId,
     },
-    /// Had targets told of something for a try.
+    /// Sent a test notification.
     TestNotification {
-        /// Which target; none = all.
+        /// The target; none means all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         target: Option<String>,
     },
-    /// Derived every table from the log again.
+    /// Rebuilt every table from the log.
     Rebuild {
-        /// How many values were not what the log says.
+        /// Number of values that did not match the log.
         differences: u64,
     },
 }
 
-/// Calls of one address that were refused for their token: how many, within some time. Written at a
-/// bounded rate. Stands in `system/audit`.
+/// Number of calls from one address within a time that were refused because of their token. Written at a
+/// limited rate. Recorded in `system/audit`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CallsRefused {
     /// The address.
     pub from: String,
-    /// As what they were refused.
+    /// The error code.
     pub code: ProblemCode,
-    /// How many.
+    /// Number of calls.
     pub count: u64,
-    /// The first of them.
+    /// Time of the first call.
     pub since: Timestamp,
 }

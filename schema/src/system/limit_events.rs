@@ -1,4 +1,4 @@
-//! How fast all workers together may ask a model provider: the events that set it.
+//! Events that set the rate limits of model providers, shared by all workers.
 
 use std::{fmt, str::FromStr};
 
@@ -7,38 +7,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::ParseIdError;
 
-/// Most providers with limits.
+/// Maximum number of providers with limits.
 pub const LIMITS_MAX: usize = 100;
 
-/// Longest name of a provider, in bytes.
+/// Maximum length of a provider's name, in bytes.
 const PROVIDER_BYTES_MAX: usize = 64;
 
-/// Whether a provider may be called so: `openai`.
+/// Whether this is a valid provider name, such as `openai`.
 pub fn is_provider_name(name: &str) -> bool {
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !name.is_empty() && name.len() <= PROVIDER_BYTES_MAX && name.bytes().all(legal)
 }
 
-/// So many in a time: `50/m`.
+/// A rate: `50/m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimit {
-    /// How many; at least 1.
+    /// The count; at least 1.
     pub count: u64,
-    /// Within this time; at least 1, at most a day.
+    /// The period in milliseconds; at least 1, at most a day.
     pub per_ms: u64,
 }
 
 impl RateLimit {
-    /// Longest time of a rate, a day.
+    /// Maximum period of a rate, a day.
     pub const PER_MS_MAX: u64 = 86_400_000;
 
-    /// Whether it is one.
+    /// Whether the rate is valid.
     pub const fn is_valid(self) -> bool {
         self.count > 0 && self.per_ms > 0 && self.per_ms <= Self::PER_MS_MAX
     }
 
-    /// The time that `units` take up, in microseconds, rounded up.
+    /// Returns the time that `units` take at this rate, in microseconds, rounded up.
     pub fn duration_us(self, units: u64) -> i64 {
         let us = (u128::from(units) * u128::from(self.per_ms) * 1000).div_ceil(u128::from(self.count.max(1)));
         i64::try_from(us).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
@@ -69,35 +69,37 @@ impl FromStr for RateLimit {
             };
             Some(Self { count: count.parse().ok()?, per_ms }).filter(|rate| rate.is_valid())
         };
-        read().ok_or_else(|| ParseIdError::new("rate (a number per second, minute or hour, as 50/m)", text))
+        read().ok_or_else(|| {
+            ParseIdError::new("rate (a number per second, minute or hour, such as 50/m)", text)
+        })
     }
 }
 
-/// How fast a provider may be asked.
+/// Rate limits of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProviderLimits {
-    /// Requests; none = as fast as one likes.
+    /// Requests; none means unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<RateLimit>,
-    /// Tokens, of requests and answers; likewise.
+    /// Tokens of requests and replies; none means unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<RateLimit>,
-    /// Calls under way at a time; likewise. At least 1.
+    /// Concurrent calls, at least 1; none means unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrent: Option<u32>,
 }
 
-/// What a permit takes of a provider's time, in microseconds.
+/// The time a permit uses of a provider's rates, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PermitCost {
-    /// For being a request.
+    /// For the request itself.
     pub requests_us: i64,
-    /// For the tokens it is likely to have.
+    /// For its estimated tokens.
     pub tokens_us: i64,
-    /// For what the one before had beyond what it was taken for; below zero where it had fewer.
+    /// For the difference between the previous call's actual and estimated tokens; negative if it used fewer.
     pub correction_us: i64,
-    /// How many calls may be under way, this one among them.
+    /// Maximum number of concurrent calls, including this one.
     pub concurrent: Option<u32>,
 }
 
@@ -111,14 +113,14 @@ impl fmt::Display for ProviderLimits {
 }
 
 impl ProviderLimits {
-    /// Whether its rates are rates, and there is one.
+    /// Whether the rates are valid and at least one is set.
     pub fn is_valid(&self) -> bool {
         let rates = [self.requests, self.tokens];
         let any = rates.iter().any(Option::is_some) || self.concurrent.is_some();
         any && rates.into_iter().flatten().all(RateLimit::is_valid) && self.concurrent != Some(0)
     }
 
-    /// What a request of so many tokens takes.
+    /// Returns the cost of a request with this many tokens.
     pub fn permit_cost(&self, tokens: u64, correction: i64) -> PermitCost {
         let of = |rate: Option<RateLimit>, units| rate.map_or(0, |rate| rate.duration_us(units));
         let corrected = of(self.tokens, correction.unsigned_abs());
@@ -131,23 +133,23 @@ impl ProviderLimits {
     }
 }
 
-/// Somebody set how fast a provider may be asked: all of it. Stands in `system/limits`.
+/// The rate limits of a provider were set, as a whole. Recorded in `system/limits`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitSet {
-    /// The provider, as `openai`.
+    /// The provider, such as `openai`.
     pub provider: String,
-    /// From here on.
+    /// The new limits.
     pub limits: ProviderLimits,
-    /// Who.
+    /// Who set them.
     pub by: String,
 }
 
-/// A provider may be asked as fast as one likes again. Stands in `system/limits`.
+/// The rate limits of a provider were removed. Recorded in `system/limits`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitRemoved {
     /// The provider.
     pub provider: String,
-    /// Who.
+    /// Who removed them.
     pub by: String,
 }
 

@@ -1,8 +1,8 @@
-//! How fast all workers together may ask a model provider, as the log has it, and its fold.
+//! Fold of the providers' rate limits.
 //!
-//! The stream `system/limits` holds what is set. Where each provider stands is one row of the store, which a permit moves
-//! on: generic cell rate, without a burst. Calls are spaced evenly, so that no window of time, wherever it begins, sees
-//! more than the limit and one.
+//! The stream `system/limits` records what is set. The current usage of each provider is one row of the
+//! store, updated by each permit: generic cell rate algorithm without bursts. Calls are evenly spaced, so
+//! that no time window exceeds the limit by more than one.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
     ids::{Seq, SystemTopic, Timestamp},
 };
 
-/// The fold: the last that was set for each provider, and when.
+/// The latest limits of each provider, and when they were set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LimitsFold {
     head: Seq,
@@ -20,12 +20,12 @@ pub struct LimitsFold {
 }
 
 impl LimitsFold {
-    /// All, by provider.
+    /// Returns all limits, by provider.
     pub fn all(&self) -> impl Iterator<Item = &(LimitSet, Timestamp)> {
         self.by_provider.values()
     }
 
-    /// What is set for a provider.
+    /// Returns the limits of a provider.
     pub fn get(&self, provider: &str) -> Option<&(LimitSet, Timestamp)> {
         self.by_provider.get(provider)
     }

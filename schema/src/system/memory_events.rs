@@ -1,4 +1,4 @@
-//! What is remembered beyond runs: the events that save and forget it.
+//! Events that save and delete memory that outlives a run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,24 +9,24 @@ use crate::{
     message::CallId,
 };
 
-/// Longest key, in characters.
+/// Maximum length of a key, in characters.
 pub const MEMORY_KEY_CHARS_MAX: usize = 128;
-/// Longest value, in bytes: a note, not a file.
+/// Maximum length of a value, in bytes: a note, not a file.
 pub const MEMORY_VALUE_BYTES_MAX: usize = 16 * 1024;
-/// Keys of one scope: a list of them must stay readable.
+/// Maximum number of keys in one scope, so that their list remains readable.
 pub const MEMORY_KEYS_MAX: usize = 1000;
-/// Characters of a value that lists show.
+/// Number of characters of a value shown in lists.
 pub const MEMORY_PREVIEW_CHARS: usize = 80;
-/// Longest name of a repository, in bytes.
+/// Maximum length of a repository's name, in bytes.
 pub const MEMORY_REPOSITORY_BYTES_MAX: usize = 4096;
 
-/// Whether a key is one: a line that people can say.
+/// Whether the key is valid: one printable line.
 pub fn is_memory_key(key: &str) -> bool {
     let chars = key.chars().count();
     (1..=MEMORY_KEY_CHARS_MAX).contains(&chars) && key.trim() == key && !key.chars().any(char::is_control)
 }
 
-/// The begin of a value, on one line.
+/// Returns the beginning of a value, on one line.
 pub fn memory_preview(value: &str) -> String {
     let mut begin: String =
         value.trim().lines().next().unwrap_or_default().chars().take(MEMORY_PREVIEW_CHARS).collect();
@@ -36,7 +36,7 @@ pub fn memory_preview(value: &str) -> String {
     begin
 }
 
-/// Who shares what is remembered.
+/// The runs that share a memory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryScope {
@@ -46,7 +46,7 @@ pub enum MemoryScope {
     Queue(QueueName),
 }
 
-/// The call of a run that changed something.
+/// The call of a run that changed a memory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryCall {
     /// The run.
@@ -55,32 +55,32 @@ pub struct MemoryCall {
     pub call: CallId,
 }
 
-/// Something is remembered under a key; what it held before is not. Stands in `system/memory`.
+/// A value was saved under a key, replacing the previous one. Recorded in `system/memory`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemorySaved {
-    /// Whose.
+    /// The memory's scope.
     pub scope: MemoryScope,
     /// The key.
     pub key: String,
     /// The value.
     pub value: BlobRef,
-    /// Its begin, for lists.
+    /// The value's beginning, for lists.
     pub begins: String,
-    /// Which call saved it.
+    /// The call that saved it.
     pub by: MemoryCall,
 }
 
-/// A key is forgotten. Stands in `system/memory`.
+/// A key was deleted. Recorded in `system/memory`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryForgotten {
-    /// Whose.
+    /// The key's scope.
     pub scope: MemoryScope,
     /// The key.
     pub key: String,
-    /// Which call did it; none where a person did.
+    /// The call that deleted it; none if a person did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<MemoryCall>,
-    /// Who: a token's name, or the run.
+    /// Who deleted it: a token's name, or the run.
     pub by: String,
 }
 

@@ -1,8 +1,8 @@
-//! What is remembered beyond runs, as the log has it, and its fold.
+//! Fold of memory that outlives runs.
 //!
-//! The stream `system/memory` holds what was saved and forgotten, scope by scope: for a repository, or for a queue. A
-//! value is a blob; the fold knows its name and its begin, never the whole, so that it stays small. Calls that changed
-//! something are known for a while: one that a recovery sends again is done once.
+//! The stream `system/memory` records what was saved and deleted, by scope: a repository or a queue. A value
+//! is a blob; the fold stores its reference and beginning only, so that it stays small. Recent calls that
+//! changed something are remembered, so that a call repeated by recovery is applied once.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,19 +15,19 @@ use crate::{
     ids::{Seq, SystemTopic, Timestamp},
 };
 
-/// Changes by runs that are known by their call, the last ones: a recovery repeats its last batch, soon.
+/// Number of recent changes by runs remembered by their call. Recovery repeats its last batch soon.
 const CALLS_KNOWN_MAX: usize = 10_000;
 
-/// What is remembered under a key.
+/// A saved memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryRecord {
-    /// As it was saved.
+    /// The event that saved it.
     pub saved: MemorySaved,
-    /// When.
+    /// When it was saved.
     pub saved_at: Timestamp,
 }
 
-/// The fold.
+/// The folded memories.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryFold {
     head: Seq,
@@ -36,27 +36,27 @@ pub struct MemoryFold {
 }
 
 impl MemoryFold {
-    /// What is remembered under a key.
+    /// Returns the memory of a key.
     pub fn get(&self, scope: &MemoryScope, key: &str) -> Option<&MemoryRecord> {
         self.scopes.get(scope)?.get(key)
     }
 
-    /// All of a scope, by key.
+    /// Returns all memories of a scope, by key.
     pub fn scope_records(&self, scope: &MemoryScope) -> impl Iterator<Item = &MemoryRecord> {
         self.scopes.get(scope).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// All, by scope and key.
+    /// Returns all memories, by scope and key.
     pub fn all(&self) -> impl Iterator<Item = &MemoryRecord> {
         self.scopes.values().flat_map(BTreeMap::values)
     }
 
-    /// How many keys a scope has.
+    /// Returns the number of keys in a scope.
     pub fn key_count(&self, scope: &MemoryScope) -> usize {
         self.scopes.get(scope).map_or(0, BTreeMap::len)
     }
 
-    /// Whether a call changed something already.
+    /// Whether a call has already changed something.
     pub fn has_call(&self, call: &MemoryCall) -> bool {
         self.calls.contains(call)
     }
@@ -84,7 +84,7 @@ impl TopicFold for MemoryFold {
             SystemEvent::MemoryForgotten(MemoryForgotten { scope, key, call, .. }) => {
                 let keys = self.scopes.get_mut(&scope);
                 if keys.and_then(|keys| keys.remove(&key)).is_none() {
-                    let what = format!("nothing is remembered under `{key}`");
+                    let what = format!("there is no memory with the key `{key}`");
                     return Err(TopicError::illegal(Self::TOPIC, event.seq, what));
                 }
                 self.scopes.retain(|_, keys| !keys.is_empty());

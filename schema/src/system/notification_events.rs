@@ -1,8 +1,9 @@
-//! What people and programs elsewhere are told of, and what became of telling them: the events of
-//! `system/notifications`. Their fold is [`Notifications`](super::Notifications).
+//! Events of `system/notifications`: what people and programs are notified of, and the results of the
+//! deliveries. Their fold is [`NotificationsFold`](super::NotificationsFold).
 //!
-//! A notification follows from an event of the log, and so does its id: a receiver that gets it twice knows by that.
-//! Secrets and addresses of receivers stand in none of these events, only the names that the settings give them.
+//! A notification is derived from an event of the log, and so is its id, by which a receiver recognizes
+//! duplicates. These events contain no secrets or addresses of receivers, only the names given in the
+//! settings.
 
 use std::{fmt, str::FromStr};
 
@@ -18,22 +19,23 @@ use crate::{
     task::TaskRecord,
 };
 
-/// Longest question, reason or message that is told, in characters; the log has all of it.
+/// Maximum length of a question, reason or message in a notification, in characters; the log contains the
+/// full text.
 pub const NOTIFICATION_TEXT_CHARS_MAX: usize = 4000;
 
-/// Longest word on why a delivery failed, in characters.
+/// Maximum length of a delivery error, in characters.
 pub const DELIVERY_ERROR_CHARS_MAX: usize = 300;
 
-/// Longest name of a target, in bytes.
+/// Maximum length of a target's name, in bytes.
 pub const TARGET_NAME_BYTES_MAX: usize = 64;
 
-/// Whether a target may be called so: letters, digits, `.`, `_`, `-`.
+/// Whether this is a valid target name: letters, digits, `.`, `_`, `-`.
 pub fn is_target_name(name: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     !name.is_empty() && name.len() <= TARGET_NAME_BYTES_MAX && name.bytes().all(legal)
 }
 
-/// `text`, or its beginning and a sign that it goes on.
+/// Returns `text`, or its beginning with a mark that it is truncated.
 fn truncate_text(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         Some((at, _)) => format!("{}…", &text[..at]),
@@ -41,32 +43,33 @@ fn truncate_text(text: &str, chars: usize) -> String {
     }
 }
 
-/// What there is to be told of.
+/// Kinds of notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum NotificationKind {
     /// A task needs a person.
     #[serde(rename = "task.blocked")]
     TaskBlocked,
-    /// A task was given up.
+    /// A task was discarded.
     #[serde(rename = "task.failed")]
     TaskFailed,
     /// All tasks of a batch have ended.
     #[serde(rename = "batch.finished")]
     BatchFinished,
-    /// What a batch may use is used up.
+    /// A batch budget is used up.
     #[serde(rename = "budget.spent")]
     BudgetSpent,
-    /// Somebody tries whether telling works.
+    /// A test requested by a person.
     #[serde(rename = "test")]
     Test,
 }
 
 impl NotificationKind {
-    /// All that can be asked for, in declaration order: a test reaches whom it is for.
+    /// Kinds a target can subscribe to, in declaration order. `Test` is excluded: it is sent to the given
+    /// target only.
     pub const SUBSCRIBABLE: [Self; 4] =
         [Self::TaskBlocked, Self::TaskFailed, Self::BatchFinished, Self::BudgetSpent];
 
-    /// The word.
+    /// Returns the kind's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::TaskBlocked => "task.blocked",
@@ -93,22 +96,22 @@ impl FromStr for NotificationKind {
     }
 }
 
-/// For whom a blocked task waits, and why.
+/// Who a blocked task is waiting for, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockKind {
-    /// Its run asks something: `docket answer`.
+    /// Its run has a question: `docket answer`.
     Person,
-    /// The model's provider wants money, or a key: `docket retry` once it has it.
+    /// The model's provider requires money or a key: `docket retry` afterward.
     Provider,
-    /// Workers could not carry it out: `docket answer` once one can.
+    /// No worker could run it: `docket answer` once one can.
     WorkerFault,
     /// Its result could not be delivered: `docket apply`, `push`, `accept` or `reject`.
     Delivery,
 }
 
 impl BlockKind {
-    /// The word.
+    /// Returns the kind's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Person => "person",
@@ -119,12 +122,12 @@ impl BlockKind {
     }
 }
 
-/// Which task.
+/// The task in a notification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationTask {
     /// The task.
     pub task: TaskId,
-    /// Its run that this is about.
+    /// The run that the notification is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
     /// Its title.
@@ -134,13 +137,13 @@ pub struct NotificationTask {
     /// Its batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
-    /// What the batch is called.
+    /// The batch's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_name: Option<String>,
 }
 
 impl NotificationTask {
-    /// What is told of a task.
+    /// Builds the task's data from its record.
     pub fn from_record(record: &TaskRecord, run: RunId) -> Self {
         let spec = &record.spec;
         Self {
@@ -154,31 +157,31 @@ impl NotificationTask {
     }
 }
 
-/// Which batch.
+/// The batch in a notification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationBatch {
     /// The batch.
     pub batch: BatchId,
-    /// What its submitter calls it.
+    /// The name its submitter gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The queue of its newest task; none where none of its tasks is in the log.
+    /// The queue of its newest task; none if none of its tasks is in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueName>,
 }
 
-/// How many tasks ended how.
+/// Number of tasks by how they ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TaskEndCounts {
-    /// In all.
+    /// Total number of tasks.
     pub all: u64,
-    /// Done.
+    /// Completed tasks.
     pub completed: u64,
-    /// Cancelled.
+    /// Cancelled tasks.
     pub cancelled: u64,
-    /// Given up.
+    /// Discarded tasks.
     pub discarded: u64,
-    /// Those that have not ended, and wait for one that failed.
+    /// Unfinished tasks that depend on a failed one.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub behind_failed: u64,
 }
@@ -189,60 +192,60 @@ impl fmt::Display for TaskEndCounts {
         let s = if *all == 1 { "" } else { "s" };
         write!(f, "{all} task{s}: {completed} completed, {discarded} discarded, {cancelled} cancelled")?;
         if *behind_failed > 0 {
-            write!(f, ", {behind_failed} waiting for what failed")?;
+            write!(f, ", {behind_failed} waiting for failed tasks")?;
         }
         Ok(())
     }
 }
 
-/// What is told.
+/// Content of a notification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NotificationContent {
     /// A task needs a person.
     TaskBlocked {
-        /// Which.
+        /// The task.
         of: NotificationTask,
-        /// For what.
+        /// What it is waiting for.
         block: BlockKind,
-        /// What is asked, or what is wrong.
+        /// Its question or problem.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         question: Option<String>,
     },
-    /// A task was given up.
+    /// A task was discarded.
     TaskFailed {
-        /// Which.
+        /// The task.
         of: NotificationTask,
         /// `failures` or `poison`.
         reason: crate::task::DiscardReason,
-        /// One line for a person.
+        /// One line for people.
         message: String,
     },
-    /// All tasks of a batch have ended, or wait for some that failed: nothing of it goes on by itself.
+    /// All tasks of a batch have ended or depend on failed ones, so that none continues on its own.
     BatchFinished {
-        /// Which.
+        /// The batch.
         of: NotificationBatch,
         /// How its tasks ended.
         tasks: TaskEndCounts,
     },
-    /// What a batch may use is used up.
+    /// A batch budget is used up.
     BudgetSpent {
-        /// Which.
+        /// The batch.
         of: NotificationBatch,
-        /// What was set.
+        /// The budget.
         budget: Budget,
-        /// One line for a person.
+        /// One line for people.
         message: String,
     },
-    /// Somebody tries whether telling works.
+    /// A test requested by a person.
     Test {
-        /// Who.
+        /// Who requested it.
         by: String,
     },
 }
 
 impl NotificationContent {
-    /// Of which kind it is.
+    /// Returns the notification's kind.
     pub const fn kind(&self) -> NotificationKind {
         match self {
             Self::TaskBlocked { .. } => NotificationKind::TaskBlocked,
@@ -253,7 +256,7 @@ impl NotificationContent {
         }
     }
 
-    /// The task, where it is about one.
+    /// Returns the task, if it is about one.
     pub const fn task(&self) -> Option<&NotificationTask> {
         match self {
             Self::TaskBlocked { of, .. } | Self::TaskFailed { of, .. } => Some(of),
@@ -261,7 +264,7 @@ impl NotificationContent {
         }
     }
 
-    /// The queue that it concerns.
+    /// Returns the queue it concerns.
     pub const fn queue(&self) -> Option<&QueueName> {
         match self {
             Self::TaskBlocked { of, .. } | Self::TaskFailed { of, .. } => Some(&of.queue),
@@ -270,7 +273,7 @@ impl NotificationContent {
         }
     }
 
-    /// The batch that it concerns, and what that is called.
+    /// Returns the batch it concerns, with its name.
     pub fn batch(&self) -> Option<(BatchId, Option<&str>)> {
         match self {
             Self::TaskBlocked { of, .. } | Self::TaskFailed { of, .. } => {
@@ -283,19 +286,19 @@ impl NotificationContent {
         }
     }
 
-    /// One line for a person, without what it is about.
+    /// Returns a description in one line for people, without the task or batch it is about.
     pub fn describe(&self) -> String {
         match self {
             Self::TaskBlocked { block, question, .. } => {
-                format!("{}: {}", block.as_str(), question.as_deref().unwrap_or("it waits for somebody"))
+                format!("{}: {}", block.as_str(), question.as_deref().unwrap_or("waiting for a person"))
             }
             Self::TaskFailed { message, .. } | Self::BudgetSpent { message, .. } => message.clone(),
             Self::BatchFinished { tasks, .. } => tasks.to_string(),
-            Self::Test { by } => format!("a test by {by}"),
+            Self::Test { by } => format!("test notification from {by}"),
         }
     }
 
-    /// The same, with every text no longer than it may be.
+    /// Returns the content with every text truncated to its maximum length.
     #[must_use]
     pub fn with_truncated_texts(self) -> Self {
         let short = |text: String| truncate_text(&text, NOTIFICATION_TEXT_CHARS_MAX);
@@ -314,28 +317,28 @@ impl NotificationContent {
     }
 }
 
-/// The event that a notification follows from.
+/// The event that a notification is derived from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationSource {
-    /// Its stream.
+    /// The event's stream.
     pub stream: StreamId,
-    /// Its place there.
+    /// Its sequence number.
     pub seq: Seq,
     /// When it was recorded.
     pub at: Timestamp,
 }
 
 impl NotificationSource {
-    /// Of an event.
+    /// Refers to an event.
     pub fn from_event(event: &Envelope) -> Self {
         Self { stream: event.stream.clone(), seq: event.seq, at: event.recorded_at }
     }
 
-    /// The id of what follows from it: the same whoever derives it. Its leading digits are those of its time, as of
-    /// all ids.
+    /// Returns the id of the notification derived from it, which is always the same. Like all ids, it starts
+    /// with a timestamp.
     pub fn notification_id(&self, notice: &NotificationContent) -> NotificationId {
         let mut told = format!("docket notification\0{}\0{}\0{}", notice.kind(), self.stream, self.seq);
-        // The end of one task may be that of several batches.
+        // The end of one task may complete several batches.
         if let NotificationContent::BatchFinished { of, .. } = notice {
             told = format!("{told}\0{}", of.batch);
         }
@@ -347,94 +350,93 @@ impl NotificationSource {
     }
 }
 
-/// Whoever tells has read the log up to here, and told all that was to be told. The first one stands where telling
-/// began: what was before is told to nobody. Stands in `system/notifications`.
+/// The log was read up to this position and all notifications were raised. The first such event marks the
+/// start of notifications: earlier events cause none. Recorded in `system/notifications`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationsFollowed {
-    /// The last event that was read.
+    /// The last event read.
     pub position: Position,
 }
 
-/// Something is to be told. Stands in `system/notifications`, before anybody is told.
+/// A notification was raised. Recorded in `system/notifications` before any delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationRaised {
-    /// What receivers know it by, however often they get it.
+    /// The id by which receivers recognize it on every delivery.
     pub id: NotificationId,
-    /// What it follows from; none for a test.
+    /// The event it is derived from; none for a test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<NotificationSource>,
-    /// Up to where the log was read for it; none for a test.
+    /// The position up to which the log was read for it; none for a test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Position>,
-    /// What is told.
+    /// The content.
     pub notice: NotificationContent,
-    /// The targets that want it, by name; at least one.
+    /// The targets that subscribe to it, by name; at least one.
     pub targets: Vec<String>,
 }
 
-/// A target took a notification. Stands in `system/notifications`.
+/// A target accepted a notification. Recorded in `system/notifications`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationDelivered {
-    /// Which.
+    /// The notification.
     pub id: NotificationId,
-    /// Who.
+    /// The target.
     pub target: String,
-    /// The manieth attempt this was, from 1; a retry by hand begins to count again.
+    /// Number of the attempt, starting at 1; a manual retry restarts the count.
     pub attempt: u32,
 }
 
-/// A target did not take a notification; it is tried again. Stands in `system/notifications`.
+/// A delivery attempt failed and will be retried. Recorded in `system/notifications`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationFailed {
-    /// Which.
+    /// The notification.
     pub id: NotificationId,
-    /// Who.
+    /// The target.
     pub target: String,
-    /// The manieth attempt this was, from 1.
+    /// Number of the attempt, starting at 1.
     pub attempt: u32,
-    /// What went wrong; at most [`FAILED_CHARS_MAX`] characters.
+    /// The error; at most [`DELIVERY_ERROR_CHARS_MAX`] characters.
     pub why: String,
     /// When the next attempt is due.
     pub retry_at: Timestamp,
 }
 
-/// A target did not take a notification, and it is not tried again unless somebody says so. Stands in
-/// `system/notifications`.
+/// A delivery failed and is not retried unless requested. Recorded in `system/notifications`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationDeadLettered {
-    /// Which.
+    /// The notification.
     pub id: NotificationId,
-    /// Who.
+    /// The target.
     pub target: String,
-    /// The manieth attempt this was, from 1.
+    /// Number of the attempt, starting at 1.
     pub attempt: u32,
-    /// What went wrong; at most [`FAILED_CHARS_MAX`] characters.
+    /// The error; at most [`DELIVERY_ERROR_CHARS_MAX`] characters.
     pub why: String,
 }
 
-/// Somebody wants it tried again, at once. Stands in `system/notifications`.
+/// An immediate retry was requested. Recorded in `system/notifications`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationRetried {
-    /// Which.
+    /// The notification.
     pub id: NotificationId,
-    /// At whom.
+    /// The target.
     pub target: String,
-    /// Who.
+    /// Who requested it.
     pub by: String,
 }
 
-/// Somebody said that a delivery need not be made: it is no dead letter any more, and nobody is told.
+/// A delivery was dropped: it is no longer a dead letter and will not be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationDropped {
-    /// Which.
+    /// The notification.
     pub id: NotificationId,
-    /// To whom.
+    /// The target.
     pub target: String,
-    /// Who said so.
+    /// Who dropped it.
     pub by: String,
 }
 
-/// Why a delivery failed, no longer than it may be.
+/// Truncates a delivery error to its maximum length.
 pub fn truncate_delivery_error(text: &str) -> String {
     truncate_text(text.trim(), DELIVERY_ERROR_CHARS_MAX)
 }

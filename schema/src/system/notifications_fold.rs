@@ -1,7 +1,7 @@
-//! The fold of `system/notifications`: what is still to be told, to whom, when next, and what nobody took.
+//! Fold of `system/notifications`: pending deliveries with their next attempts, and dead letters.
 //!
-//! Of what everybody took the last ones are kept here, and of dead letters the newest; what is due stays, and whoever
-//! tells gives up what is too much of it ([`DUE_KEPT_MAX`]). What is no longer kept here stands in the log for ever.
+//! It stores a limited number of completed notifications and dead letters, newest first. Due ones are kept,
+//! and the notifier gives up deliveries beyond [`DUE_KEPT_MAX`]. Older ones are only in the log.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,65 +15,67 @@ use crate::{
     ids::{BatchId, NotificationId, Position, Seq, SystemTopic, Timestamp},
 };
 
-/// Notifications that are kept after everybody took them: what a person looks back at.
+/// Number of completed notifications kept for people to look at.
 pub const SETTLED_KEPT_MAX: usize = 1000;
 
-/// Notifications that are kept because somebody did not take them: they wait for a person, who has the log for more.
+/// Number of notifications kept because a target did not accept them. They wait for a person; older ones are
+/// in the log.
 pub const DEAD_KEPT_MAX: usize = 10_000;
 
-/// Deliveries that may be due to one target: of more, the oldest are given up, by an event each.
+/// Maximum number of deliveries due to one target; the oldest ones beyond it are given up, with one event
+/// each.
 pub const DUE_KEPT_MAX: usize = 10_000;
 
-/// Batches of which it is known how many tasks they had when their end was told. Of older ones the end is told again
-/// should a task of theirs end anew.
+/// Number of batches whose task counts at the last notification are remembered. For older ones, the end is
+/// notified again if one of their tasks ends again.
 const BATCHES_KNOWN_MAX: usize = 100_000;
 
-/// How telling one target stands.
+/// Status of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryStatus {
-    /// It is told at this instant, or soon after.
+    /// It is due at this time.
     Due(Timestamp),
-    /// It took it.
+    /// The target accepted it.
     Delivered,
-    /// It did not, and is not asked again by itself.
+    /// It failed and is not retried automatically.
     Dead,
-    /// Somebody said that it need not be told.
+    /// A person dropped it.
     Dropped,
 }
 
-/// A notification on its way to a target.
+/// The delivery of a notification to a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryRecord {
     /// The target.
     pub target: String,
-    /// How it stands.
+    /// The delivery's status.
     pub status: DeliveryStatus,
-    /// Attempts that ended, since it was raised or retried by hand.
+    /// Number of attempts that finished since the notification was raised or retried by hand.
     pub attempts: u32,
-    /// What went wrong the last time.
+    /// Why the last attempt failed.
     pub why: Option<String>,
-    /// When something last changed.
+    /// When the delivery last changed.
     pub changed_at: Timestamp,
 }
 
-/// A notification as the fold has it.
+/// A notification and its deliveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotificationRecord {
-    /// As it was raised.
+    /// The event that raised it.
     pub raised: NotificationRaised,
-    /// When that was.
+    /// When it was raised.
     pub raised_at: Timestamp,
     /// One for each target, in the order of the event.
     pub deliveries: Vec<DeliveryRecord>,
 }
 
 impl NotificationRecord {
-    /// When what is told happened.
+    /// Returns when the reported event happened.
     pub fn occurred_at(&self) -> Timestamp {
         self.raised.source.as_ref().map_or(self.raised_at, |source| source.at)
     }
 
-    /// The delivery to a target.
+    /// Returns the delivery to a target.
     pub fn delivery_to(&self, target: &str) -> Option<&DeliveryRecord> {
         self.deliveries.iter().find(|delivery| delivery.target == target)
     }
@@ -91,70 +93,70 @@ impl NotificationRecord {
     }
 }
 
-/// How many deliveries there are of each sort.
+/// Number of deliveries by status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeliveryCounts {
-    /// Still to be made.
+    /// Pending deliveries.
     pub due: u64,
-    /// Given up.
+    /// Dead letters.
     pub dead: u64,
 }
 
-/// See the module.
+/// Folded notifications. See the module documentation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NotificationsFold {
     head: Seq,
     position: Option<Position>,
     by_id: BTreeMap<NotificationId, NotificationRecord>,
-    /// Ids of those with nothing due, in the order in which they came so far: without dead letters, and with.
+    /// Ids of notifications without due deliveries, in order of completion: without dead letters, and with.
     settled: VecDeque<NotificationId>,
     dead: VecDeque<NotificationId>,
-    /// What each target is to be told, by when.
+    /// The due deliveries of each target, by time.
     due: BTreeMap<String, BTreeSet<(Timestamp, NotificationId)>>,
-    /// Deliveries that were given up, of those that are kept.
+    /// Number of stored dead letters.
     dead_deliveries: u64,
-    /// How each batch's tasks had ended when that was told.
+    /// How each batch's tasks had ended at its last notification.
     reported_batches: BTreeMap<BatchId, TaskEndCounts>,
 }
 
 impl NotificationsFold {
-    /// Up to where the log was read; none before telling began.
+    /// Returns the position up to which the log was read; none before notifications started.
     pub const fn position(&self) -> Option<Position> {
         self.position
     }
 
-    /// All that are kept, the oldest first.
+    /// Returns all stored notifications, oldest first.
     pub fn all(&self) -> impl DoubleEndedIterator<Item = &NotificationRecord> {
         self.by_id.values()
     }
 
-    /// One of them.
+    /// Returns one of them.
     pub fn get(&self, id: NotificationId) -> Option<&NotificationRecord> {
         self.by_id.get(&id)
     }
 
-    /// How a batch's tasks had ended when that was last told.
+    /// Returns how a batch's tasks had ended at its last notification.
     pub fn reported_batch_end(&self, batch: BatchId) -> Option<TaskEndCounts> {
         self.reported_batches.get(&batch).copied()
     }
 
-    /// What a target is to be told next, and when: of all that is due to it the one that was due first.
+    /// Returns the earliest due delivery to a target, and when it is due.
     pub fn next_due(&self, target: &str) -> Option<(Timestamp, &NotificationRecord)> {
         self.due_to(target).next()
     }
 
-    /// All that is due to a target, what was due first before the others.
+    /// Returns all due deliveries to a target, earliest first.
     pub fn due_to(&self, target: &str) -> impl Iterator<Item = (Timestamp, &NotificationRecord)> {
         let due = self.due.get(target).into_iter().flatten();
         due.filter_map(|(at, id)| Some((*at, self.by_id.get(id)?)))
     }
 
-    /// Targets to which something is due, and how much.
+    /// Returns the targets with due deliveries, and their number.
     pub fn due_by_target(&self) -> impl Iterator<Item = (&str, usize)> {
         self.due.iter().map(|(target, due)| (target.as_str(), due.len()))
     }
 
-    /// How many deliveries are due, and how many were given up.
+    /// Returns the number of due deliveries and of dead letters.
     pub fn delivery_counts(&self) -> DeliveryCounts {
         let due = self.due_by_target().map(|(_, due)| due as u64).sum();
         DeliveryCounts { due, dead: self.dead_deliveries }
@@ -262,11 +264,11 @@ impl NotificationsFold {
         if let NotificationContent::BatchFinished { of, tasks } = &raised.notice {
             self.reported_batches.insert(of.batch, *tasks);
             if self.reported_batches.len() > BATCHES_KNOWN_MAX {
-                // The oldest: their ids begin with their time.
+                // Remove the oldest: ids start with a timestamp.
                 self.reported_batches.pop_first();
             }
         }
-        // Its tasks had ended, and one has not after all: the end that comes is another.
+        // The batch's tasks had ended, but one is active again: its next end is a new one.
         if let NotificationContent::TaskBlocked { of, block: BlockKind::Delivery, .. } = &raised.notice
             && let Some(batch) = of.batch
         {
@@ -286,7 +288,7 @@ impl NotificationsFold {
         }
         let record = NotificationRecord { raised, raised_at: at, deliveries };
         if let Some(old) = self.by_id.insert(id, record) {
-            // Two coordinators that both held themselves for the first raised the same.
+            // Two coordinators that both believed to be the leader raised the same notification.
             old.deliveries.iter().for_each(|delivery| self.remove_from_counts(id, delivery));
             self.remove_from_bounded_lists(id);
         }
@@ -318,7 +320,7 @@ impl NotificationsFold {
         }
     }
 
-    /// Changes a delivery. One whose notification is no longer kept is left alone.
+    /// Changes a delivery. Ignored if its notification is no longer stored.
     fn update_delivery(
         &mut self,
         seq: Seq,
@@ -343,13 +345,13 @@ impl NotificationsFold {
         Ok(())
     }
 
-    /// Takes a notification from those of its sort.
+    /// Removes a notification from the bounded lists.
     fn remove_from_bounded_lists(&mut self, id: NotificationId) {
         self.settled.retain(|known| *known != id);
         self.dead.retain(|known| *known != id);
     }
 
-    /// Puts a notification with nothing due to those of its sort, and drops what is beyond the bounds.
+    /// Adds a notification without due deliveries to its bounded list, and drops those beyond the limit.
     fn add_to_bounded_lists(&mut self, id: NotificationId) {
         let Some(record) = self.by_id.get(&id) else { return };
         let (is_due, is_dead) = (record.is_due(), record.is_dead());
@@ -381,7 +383,7 @@ mod tests {
         NotificationId(uuid::Uuid::from_u128(n))
     }
 
-    /// Folds an event at the fold's head, a second after the one before.
+    /// Folds an event after the fold's head, one second after the previous one.
     fn fold(fold: &mut NotificationsFold, event: impl Into<SystemEvent>) -> Result<(), TopicError> {
         let new = event.into().encode(Turn(0));
         let seq = fold.head().next();
@@ -468,7 +470,7 @@ mod tests {
         }
         assert_eq!(of.all().count(), SETTLED_KEPT_MAX + 1);
         assert!(of.get(id(0)).is_some() && of.get(id(5)).is_none() && of.get(id(6)).is_some());
-        // What is said of one that is gone is no fault.
+        // Events about a notification that is gone are not an error.
         fold(&mut of, delivered_event(5, "a")).expect("folds");
     }
 
@@ -489,7 +491,7 @@ mod tests {
         fold(&mut of, drop(2, "a")).expect("folds");
         fold(&mut of, delivered_event(3, "b")).expect("folds");
         fold(&mut of, dead_letter_event(4, "a")).expect("folds");
-        // The same once more, as two coordinators may raise it.
+        // The same notification again, as two coordinators may raise it.
         fold(&mut of, raised_notification(4, &["a", "b"])).expect("folds");
         let counted = |wanted: fn(&DeliveryStatus) -> bool| {
             let all = of.all().flat_map(|record| &record.deliveries);

@@ -1,4 +1,4 @@
-//! Schedules: the events that set, pause and remove them, and what each firing gave.
+//! Events that set, pause and remove schedules, and record their firings.
 
 use std::{fmt, str::FromStr};
 
@@ -10,20 +10,20 @@ use crate::{
     task::TaskSpec,
 };
 
-/// Longest name of a schedule, in bytes.
+/// Maximum length of a schedule's name, in bytes.
 pub const SCHEDULE_NAME_BYTES_MAX: usize = 64;
 
-/// Most schedules at once: each round of a coordinator looks at all of them.
+/// Maximum number of schedules. The coordinator examines all of them in each round.
 pub const SCHEDULES_MAX: usize = 1000;
 
-/// A schedule's name: letters, digits, `.`, `_`, `-`, the first a letter or digit.
+/// A schedule's name: letters, digits, `.`, `_`, `-`, starting with a letter or digit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(extend("pattern" = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"))]
 pub struct ScheduleName(String);
 
 impl ScheduleName {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -50,43 +50,43 @@ impl FromStr for ScheduleName {
 
 deserialize_from_text!(ScheduleName);
 
-/// What becomes of firings that were due while no coordinator ran.
+/// What to do about firings that were missed while no coordinator ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissedFiringPolicy {
-    /// However many there were, the last of them is made up for.
+    /// Missed firings are collapsed into one.
     #[default]
     Once,
-    /// None is; the next one comes at its time.
+    /// Missed firings are skipped.
     Skip,
 }
 
-/// What becomes of a firing while the task of the last one has not ended.
+/// What to do about a firing while the previous task has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OverlapPolicy {
-    /// It gives no task.
+    /// The firing is skipped.
     #[default]
     Skip,
-    /// It gives one all the same.
+    /// The firing submits a task anyway.
     Allow,
 }
 
-/// When a schedule gives tasks, and which.
+/// A schedule's times and its task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskSchedule {
-    /// Five fields as of cron (minute, hour, day of the month, month, day of the week), or `@daily` and the like.
+    /// Five cron fields (minute, hour, day of the month, month, day of the week), or `@daily` and the like.
     pub cron: String,
-    /// The zone its times are of, as `Europe/Berlin`.
+    /// The time zone, such as `Europe/Berlin`.
     #[serde(default = "TaskSchedule::default_tz")]
     pub tz: String,
     /// The task. Its base was pinned when the schedule was set.
     pub spec: Box<TaskSpec>,
-    /// See [`Missed`].
+    /// See [`MissedFiringPolicy`].
     #[serde(default)]
     pub missed: MissedFiringPolicy,
-    /// See [`Overlap`].
+    /// See [`OverlapPolicy`].
     #[serde(default)]
     pub overlap: OverlapPolicy,
 }
@@ -97,70 +97,70 @@ impl TaskSchedule {
     }
 }
 
-/// A schedule was made, or takes the place of the one of its name. Stands in `system/schedules`.
+/// A schedule was created or replaced. Recorded in `system/schedules`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleSet {
-    /// Its name.
+    /// The schedule's name.
     pub name: ScheduleName,
-    /// From here on.
+    /// The new definition.
     pub schedule: TaskSchedule,
-    /// Who.
+    /// Who set it.
     pub by: String,
 }
 
-/// A schedule rests, or goes on. Stands in `system/schedules`.
+/// A schedule was paused or resumed. Recorded in `system/schedules`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SchedulePaused {
-    /// Its name.
+    /// The schedule's name.
     pub name: ScheduleName,
-    /// It rests.
+    /// Whether it is paused.
     pub paused: bool,
-    /// Who.
+    /// Who changed it.
     pub by: String,
 }
 
-/// A schedule is no more. Stands in `system/schedules`.
+/// A schedule was removed. Recorded in `system/schedules`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleRemoved {
-    /// Its name.
+    /// The schedule's name.
     pub name: ScheduleName,
-    /// Who.
+    /// Who removed it.
     pub by: String,
 }
 
-/// The time of a schedule came. Stands in `system/schedules`, before the task that it gives is submitted: whoever finds
-/// it without its task submits that one.
+/// A schedule fired. Recorded in `system/schedules` before its task is submitted: a coordinator that finds
+/// the event without the task submits it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleFired {
-    /// Its name.
+    /// The schedule's name.
     pub name: ScheduleName,
-    /// The time that came; for one fired by hand, when that was.
+    /// The scheduled time; for a manual firing, the time of the request.
     pub at: Timestamp,
-    /// What it gave.
+    /// The result.
     pub gave: FiringResult,
     /// Who fired it by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
-/// What a firing gave.
+/// Result of a firing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FiringResult {
-    /// This task.
+    /// It submitted this task.
     Task(TaskId),
-    /// None.
+    /// It was skipped.
     Skipped(SkipReason),
-    /// None: the task named before for the same time was refused, in these words.
+    /// The task named before for the same time was refused, with this message.
     Refused(String),
 }
 
-/// Why a firing gives no task.
+/// Why a firing was skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
-    /// No coordinator ran when it was due, and the schedule says `missed: skip`.
+    /// No coordinator ran when it was due, and the schedule has `missed: skip`.
     Missed,
-    /// The task of the firing before had not ended, and the schedule says `overlap: skip`.
+    /// The task of the previous firing had not ended, and the schedule has `overlap: skip`.
     Overlap,
 }

@@ -1,8 +1,8 @@
-//! Schedules: tasks that come again and again, as the log has them, and their fold.
+//! Fold of schedules: recurring tasks.
 //!
-//! The stream `system/schedules` is the only place where they are kept. Which firing comes next is derived from the
-//! fold and a table of time zones by the coordinator (`decide/cron.rs`); what fired stands here, decided once by its
-//! place in the stream, however many coordinators look.
+//! The stream `system/schedules` is the only place where they are stored. The coordinator derives the next
+//! firing from the fold and a time zone table (`decide/cron.rs`). A firing is recorded here and decided once
+//! by its position in the stream, however many coordinators are running.
 
 use std::collections::BTreeMap;
 
@@ -15,28 +15,28 @@ use crate::{
     ids::{Seq, SystemTopic, TaskId, Timestamp},
 };
 
-/// A schedule as the fold has it.
+/// A folded schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleRecord {
-    /// As it was set.
+    /// The event that set it.
     pub set: ScheduleSet,
-    /// Where that stands.
+    /// Sequence number of that event.
     pub set_seq: Seq,
-    /// When that was.
+    /// When it was set.
     pub set_at: Timestamp,
-    /// It rests.
+    /// Whether it is paused.
     pub paused: bool,
-    /// Firings after this are still to come.
+    /// Firings after this time are still due.
     pub due_after: Timestamp,
-    /// The last one.
+    /// The last firing.
     pub last_firing: Option<ScheduleFired>,
-    /// The task of the last one that gave one.
+    /// The task of the last firing that submitted one.
     pub last_task: Option<TaskId>,
 }
 
 impl ScheduleRecord {
-    /// The task that a firing at `at` gives: the same whoever asks, so that it is submitted once. Its leading digits are
-    /// those of its time, as of all ids.
+    /// Returns the id of the task that a firing at `at` submits. It is always the same, so that the task is
+    /// submitted once. Like all ids, it starts with a timestamp.
     pub fn task_id_at(&self, at: Timestamp) -> TaskId {
         let told = format!("docket schedule\0{}\0{}\0{}", self.set.name, self.set_seq, at.0);
         let hash = blake3::hash(told.as_bytes());
@@ -47,7 +47,7 @@ impl ScheduleRecord {
     }
 }
 
-/// The fold: every schedule by name.
+/// All schedules by name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SchedulesFold {
     head: Seq,
@@ -55,12 +55,12 @@ pub struct SchedulesFold {
 }
 
 impl SchedulesFold {
-    /// All, by name.
+    /// Returns all schedules, by name.
     pub fn all(&self) -> impl Iterator<Item = &ScheduleRecord> {
         self.by_name.values()
     }
 
-    /// The one of this name.
+    /// Returns the schedule of this name.
     pub fn get(&self, name: &ScheduleName) -> Option<&ScheduleRecord> {
         self.by_name.get(name)
     }
@@ -80,7 +80,7 @@ impl TopicFold for SchedulesFold {
         match topic_fold::decode_next(Self::TOPIC, self.head, event)? {
             SystemEvent::ScheduleSet(set) => {
                 let before = self.by_name.get(&set.name);
-                // With its times it keeps its place among them: what was due and has not fired still does.
+                // If its times are unchanged, a due firing remains due.
                 let same = before.filter(|before| {
                     let (was, is) = (&before.set.schedule, &set.schedule);
                     (&was.cron, &was.tz) == (&is.cron, &is.tz)
@@ -98,7 +98,7 @@ impl TopicFold for SchedulesFold {
             }
             SystemEvent::SchedulePaused(SchedulePaused { name, paused, .. }) => {
                 let record = self.by_name.get_mut(&name).ok_or_else(|| nobody(&name))?;
-                // What would have fired while it rested was not missed.
+                // Firings while it was paused were not missed.
                 if record.paused && !paused {
                     record.due_after = record.due_after.max(at);
                 }
@@ -109,8 +109,8 @@ impl TopicFold for SchedulesFold {
             }
             SystemEvent::ScheduleFired(fired) => {
                 let record = self.by_name.get_mut(&fired.name).ok_or_else(|| nobody(&fired.name))?;
-                // A firing before `since` was decided once a clock that had been ahead was right again. A refusal repeats
-                // the instant of the firing that it takes back.
+                // A firing before `since` was decided after a fast clock was corrected. A refusal repeats the
+                // time of the firing it reverts.
                 if fired.by.is_none() && !matches!(fired.gave, FiringResult::Refused(_)) {
                     record.due_after = fired.at;
                 }

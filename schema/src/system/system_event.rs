@@ -1,4 +1,4 @@
-//! The events of all system streams, and what an import brings.
+//! Events of all system streams, and those of imports.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,32 +51,32 @@ typed_events! {
     }
 }
 
-/// A run came from another installation (`docket import`). Stands in `system/imports`; what it says of
-/// the run's place in its task is all that the run's own stream does not.
+/// A run was imported from another installation (`docket import`). Recorded in `system/imports`. The run's
+/// position in its task is recorded only here, not in the run's own stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunImported {
-    /// The run that was asked for; its parents came with it.
+    /// The requested run; its ancestors were imported with it.
     pub run: RunId,
-    /// Its task.
+    /// The run's task.
     pub task: TaskId,
     /// Who imported it.
     pub by: String,
-    /// What made the file: `docket 0.1.0`.
+    /// The program that created the file: `docket 0.1.0`.
     pub made_by: String,
-    /// What was written, stream by stream, in this order.
+    /// The streams that were written, in this order.
     pub streams: Vec<StreamImported>,
 }
 
-/// A stream that an import began or continued.
+/// A stream that an import created or extended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamImported {
-    /// Which.
+    /// The stream.
     pub stream: StreamId,
-    /// Its first event that is from the import: 1, unless an earlier import had brought a part of it.
+    /// The first imported event: 1, unless an earlier import had written a part of the stream.
     pub from: Seq,
-    /// Its last event that is from the import.
+    /// The last imported event.
     pub head: Head,
-    /// For a run: which task it is a try of, and how manieth.
+    /// For a run: its task, and its number within the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_of: Option<TaskRunRef>,
 }

@@ -1,4 +1,4 @@
-//! API tokens: the events that make and revoke them.
+//! Events that create and revoke API tokens.
 
 use std::{fmt, str::FromStr};
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{BlobHash, ParseIdError, Timestamp, deserialize_from_text};
 
-/// Longest name of a token, in bytes: it stands in every event that its holder causes.
+/// Maximum length of a token's name, in bytes. It is recorded in every event that its holder causes.
 pub const TOKEN_NAME_BYTES_MAX: usize = 64;
 
-/// Most tokens in force at once: each request is compared with all of them.
+/// Maximum number of valid tokens. Each request is compared with all of them.
 pub const TOKENS_MAX: usize = 1000;
 
-/// What an API token is good for.
+/// Role of an API token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenRole {
-    /// Everything but a run's own appends.
+    /// Everything except a run's own appends.
     Admin,
     /// Submits, cancels, retries, tells, resumes; reads.
     Submit,
-    /// Leases, heartbeats, gives back.
+    /// Leases, heartbeats, releases.
     Worker,
     /// Reads tasks, runs and events.
     Read,
@@ -31,7 +31,7 @@ impl TokenRole {
     /// All roles, in declaration order.
     pub const ALL: [Self; 4] = [Self::Admin, Self::Submit, Self::Worker, Self::Read];
 
-    /// The role's name, as in JSON and on the command line.
+    /// Returns the role's name, as in JSON and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Admin => "admin",
@@ -42,20 +42,21 @@ impl TokenRole {
     }
 }
 
-/// A token's name: letters, digits, `.`, `_`, `-`; at most [`TOKEN_NAME_BYTES_MAX`] bytes. A new one begins with a
-/// letter or digit ([`TokenName::is_new`]): others are a path's own words, or a flag. Old logs may hold such.
+/// A token's name: letters, digits, `.`, `_`, `-`; at most [`TOKEN_NAME_BYTES_MAX`] bytes. A new one starts
+/// with a letter or digit ([`TokenName::is_valid_for_creation`]), because other names conflict with path
+/// components or flags. Old logs may contain such names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(extend("pattern" = "^[A-Za-z0-9._-]{1,64}$"))]
 pub struct TokenName(String);
 
 impl TokenName {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether a token may be made of this name.
+    /// Whether a token with this name may be created.
     pub fn is_valid_for_creation(&self) -> bool {
         self.0.starts_with(|first: char| first.is_ascii_alphanumeric())
     }
@@ -80,26 +81,26 @@ impl FromStr for TokenName {
 
 deserialize_from_text!(TokenName);
 
-/// A token was made. Stands in `system/tokens`.
+/// A token was created. Recorded in `system/tokens`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenCreated {
-    /// Its name: stands in the log as who submitted, told or cancelled.
+    /// The token's name: identifies its holder in the log.
     pub name: TokenName,
-    /// What it is good for.
+    /// The token's role.
     pub role: TokenRole,
-    /// BLAKE3 of it.
+    /// BLAKE3 hash of the token.
     pub hash: BlobHash,
-    /// From when on it is good for nothing.
+    /// When it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// Who made it.
+    /// Who created it.
     pub by: String,
 }
 
-/// A token was revoked. Stands in `system/tokens`.
+/// A token was revoked. Recorded in `system/tokens`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenRevoked {
-    /// Its name.
+    /// The token's name.
     pub name: TokenName,
     /// Who revoked it.
     pub by: String,

@@ -1,11 +1,11 @@
-//! API tokens as the log has them, and their fold: who may call a coordinator.
+//! Fold of API tokens: who may call a coordinator.
 //!
-//! The stream `system/tokens` is the only place where tokens are kept; every coordinator of a store folds
-//! it. Of a token only the BLAKE3 stands there. No slow hash is needed: those are for passwords that
-//! somebody can guess, and a token is 256 random bits, which nobody can, whatever a guess costs.
+//! The stream `system/tokens` is the only place where tokens are stored; every coordinator of a store folds
+//! it. It contains only a token's BLAKE3 hash. A slow hash is unnecessary: it protects guessable passwords,
+//! and a token is 256 random bits.
 //!
-//! A name may be used again once its token is revoked or has expired, so that `ci` can be replaced by `ci`;
-//! whose act an event was is told by its place in the log.
+//! A name may be reused once its token is revoked or expired, so that `ci` can be replaced by `ci`. The
+//! position in the log determines which token an event belongs to.
 
 use std::collections::BTreeMap;
 
@@ -15,25 +15,25 @@ use crate::{
     ids::{Seq, SystemTopic, Timestamp},
 };
 
-/// A token as the fold has it.
+/// A folded token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenRecord {
-    /// As it was made.
+    /// The event that created it.
     pub created: TokenCreated,
-    /// When.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When it was revoked, and by whom.
+    /// When and by whom it was revoked.
     pub revoked: Option<(Timestamp, String)>,
 }
 
 impl TokenRecord {
-    /// Whether it is good at `now`.
+    /// Whether it is valid at `now`.
     pub fn is_valid_at(&self, now: Timestamp) -> bool {
         self.revoked.is_none() && self.created.expires_at.is_none_or(|at| now < at)
     }
 }
 
-/// The fold: the last token of each name.
+/// The latest token of each name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TokensFold {
     head: Seq,
@@ -41,12 +41,12 @@ pub struct TokensFold {
 }
 
 impl TokensFold {
-    /// All, by name.
+    /// Returns all tokens, by name.
     pub fn all(&self) -> impl Iterator<Item = &TokenRecord> {
         self.by_name.values()
     }
 
-    /// The last of this name.
+    /// Returns the latest token of this name.
     pub fn get(&self, name: &TokenName) -> Option<&TokenRecord> {
         self.by_name.get(name)
     }
@@ -65,7 +65,10 @@ impl TopicFold for TokensFold {
         match topic_fold::decode_next(Self::TOPIC, self.head, event)? {
             SystemEvent::TokenCreated(made) => {
                 if self.by_name.get(&made.name).is_some_and(|record| record.is_valid_at(event.recorded_at)) {
-                    return Err(illegal(format!("token `{}` is made while another is good", made.name)));
+                    return Err(illegal(format!(
+                        "token `{}` is created while another one is valid",
+                        made.name
+                    )));
                 }
                 let record = TokenRecord { created: made, created_at: event.recorded_at, revoked: None };
                 self.by_name.insert(record.created.name.clone(), record);
@@ -73,7 +76,7 @@ impl TopicFold for TokensFold {
             SystemEvent::TokenRevoked(TokenRevoked { name, by }) => {
                 let record = self.by_name.get_mut(&name).filter(|record| record.revoked.is_none());
                 let record =
-                    record.ok_or_else(|| illegal(format!("there is no token `{name}` to be revoked")))?;
+                    record.ok_or_else(|| illegal(format!("there is no token `{name}` to revoke")))?;
                 record.revoked = Some((event.recorded_at, by));
             }
             other @ (SystemEvent::RunImported(_)
@@ -136,7 +139,7 @@ mod tests {
         TokenCreated {
             name: name.parse().expect("a name"),
             role: TokenRole::Submit,
-            hash: BlobHash::of(name.as_bytes()),
+            hash: BlobHash::hash_bytes(name.as_bytes()),
             expires_at: expires_at.map(Timestamp),
             by: "ann".to_owned(),
         }

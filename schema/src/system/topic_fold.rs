@@ -1,4 +1,5 @@
-//! What the folds of system streams have in common: [`TopicFold`], and [`TopicError`] for an event that does not fold.
+//! Common trait of the folds of system streams, [`TopicFold`], and the error of an event that does not fold,
+//! [`TopicError`].
 
 use super::SystemEvent;
 use crate::{
@@ -6,36 +7,36 @@ use crate::{
     ids::{Seq, StreamId, SystemTopic},
 };
 
-/// An event of a system stream that does not fold.
+/// An event of a system stream does not fold.
 #[derive(Debug, thiserror::Error)]
 pub enum TopicError {
-    /// It cannot be read.
+    /// The event cannot be decoded.
     #[error("event {seq} of {stream} cannot be read")]
     Decode {
         /// The stream.
         stream: StreamId,
-        /// Its place.
+        /// Its sequence number.
         seq: Seq,
-        /// Why.
+        /// The cause.
         #[source]
         source: DecodeError,
     },
-    /// It is not the next one.
+    /// The event is not the next one.
     #[error("event {seq} of {stream} follows event {head}")]
     Gap {
         /// The stream.
         stream: StreamId,
-        /// Its place.
+        /// Its sequence number.
         seq: Seq,
-        /// The one before it.
+        /// The previous sequence number.
         head: Seq,
     },
-    /// It does not follow from what stands before it.
+    /// The event cannot follow the previous ones.
     #[error("event {seq} of {stream}: {what}")]
     Illegal {
         /// The stream.
         stream: StreamId,
-        /// Its place.
+        /// Its sequence number.
         seq: Seq,
         /// What is wrong.
         what: String,
@@ -53,14 +54,14 @@ pub trait TopicFold: Default {
     /// The stream's topic.
     const TOPIC: SystemTopic;
 
-    /// Seq of the last event folded.
+    /// Returns the sequence number of the last folded event.
     fn head(&self) -> Seq;
 
-    /// Folds the next event. Where that fails, nothing is changed.
+    /// Folds the next event. Changes nothing on failure.
     fn apply(&mut self, event: &EventRef<'_>) -> Result<(), TopicError>;
 }
 
-/// The event, if it is the one after `head`.
+/// Decodes the event if it is the one after `head`.
 pub(super) fn decode_next(
     topic: SystemTopic,
     head: Seq,
@@ -82,7 +83,7 @@ pub fn decode_topic_event(topic: SystemTopic, event: &EventRef<'_>) -> Result<Sy
     })
 }
 
-/// An event of another topic.
+/// Returns the error for an event of another topic.
 pub(super) fn wrong_topic_error(topic: SystemTopic, seq: Seq, event: &SystemEvent) -> TopicError {
     TopicError::illegal(topic, seq, format!("a {} belongs elsewhere", event.kind()))
 }

@@ -1,4 +1,4 @@
-//! Delegation: a task that a run gave away, and what it knows of that run.
+//! Delegation: the relation of a child task to the run that delegated it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,43 +10,43 @@ use crate::{
     message::CallId,
 };
 
-/// Who gave a task away, and from where it starts.
+/// The run that delegated a task, and the tree it starts from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DelegatedBy {
-    /// The parent: it waits.
+    /// The parent task, which waits for it.
     pub task: TaskId,
-    /// Its run.
+    /// The parent's run.
     pub run: RunId,
-    /// The call that delegates.
+    /// The delegating call.
     pub call: CallId,
-    /// What it changes goes back into the parent's workspace; else it is dropped.
+    /// Whether its changes are merged into the parent's workspace; otherwise they are discarded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub writes: bool,
-    /// Hash of the tree it starts from: the parent's at the call.
+    /// Hash of the tree it starts from: the parent's tree at the time of the call.
     pub tree: TreeHash,
-    /// How that tree differs from the base: a blob with [`SnapshotTaken`](crate::run::SnapshotTaken)s as JSON. None =
-    /// it does not.
+    /// How that tree differs from the base: a blob with [`SnapshotTaken`](crate::run::SnapshotTaken)s as
+    /// JSON. None if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<BlobRef>,
 }
 
-/// The run in hand gave work away. The task waits for it, whatever else it does meanwhile; a `TaskDependencyEnded`
-/// follows once that has ended.
+/// The current run delegated work. The task waits for the child; a `TaskDependencyEnded` follows when the
+/// child has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskDelegated {
     /// The run.
     pub run: RunId,
-    /// The call that delegates.
+    /// The delegating call.
     pub call: CallId,
     /// The child.
     pub child: TaskId,
 }
 
-/// Who cancels the children of a run that goes on without them.
+/// The author of cancellations of children when the parent continues without them.
 pub const BY_PARENT: &str = "parent";
 
-/// The child that a call of a run makes: always the same, so that a request sent again makes no second one. It has
-/// the run's time, and so stands in lists beside it.
+/// Returns the id of the child that a run's call creates. It is always the same, so that a repeated request
+/// does not create a second one. It has the run's timestamp, so that lists show them together.
 pub fn child_task_id(run: RunId, call: &CallId) -> TaskId {
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"docket child\0");

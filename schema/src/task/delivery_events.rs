@@ -1,33 +1,33 @@
-//! What becomes of a task's result: how it is to be delivered, what was done of that, and what a person says of it.
+//! Events of result delivery: the claim and the steps of a delivery, and a person's review.
 //!
-//! Delivering is no work of a worker: it is done where the source repository is, after the run. So the task is
-//! completed before, and these events change its state in one case alone: a result that was asked for and cannot
-//! be delivered blocks its task until it is, or until a person says otherwise. Pure.
+//! A result is not delivered by a worker but on the machine with the source repository, after the run. The
+//! task is therefore already completed, and these events change its state in one case only: if a requested
+//! result cannot be delivered, the task is blocked until it is, or until a person decides otherwise. Pure.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::RunId;
 
-/// Most paths that an event names of those that conflict.
+/// Maximum number of conflicting paths listed in an event.
 pub const CONFLICTS_NAMED_MAX: usize = 100;
-/// Longest text of a delivery's event, in bytes: a hook's output, a message.
+/// Maximum length of a text in a delivery event, in bytes: a hook's output, a message.
 pub const DELIVERY_TEXT_BYTES_MAX: usize = 16 * 1024;
 
-/// What a finished task gives by itself.
+/// How a finished task delivers its result automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryMode {
-    /// Nothing but its patch, which `docket diff` shows.
+    /// Only as a patch, which `docket diff` shows.
     Patch,
-    /// A branch in the source repository.
+    /// As a branch in the source repository.
     Branch,
-    /// That branch, pushed to the repository's remote.
+    /// As that branch, pushed to the repository's remote.
     Push,
 }
 
 impl DeliveryMode {
-    /// The word.
+    /// Returns the mode's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Patch => "patch",
@@ -37,132 +37,133 @@ impl DeliveryMode {
     }
 }
 
-/// Longest line of a hook's output that its task's message repeats, in characters.
+/// Maximum length of the line of a hook's output that is repeated in the task's message, in characters.
 const HOOK_LINE_CHARS_MAX: usize = 200;
-/// Longest time that whoever delivers a result may claim at once.
+/// Maximum duration of one delivery claim, in milliseconds.
 pub const DELIVERY_CLAIM_MS_MAX: u64 = 10 * 60 * 1000;
 
-/// Somebody is about to deliver a result, alone: written only where nothing was written since they looked. It holds until
-/// what they are about to do is told, or for `term_ms` after it was last written; whoever waits counts that by a clock
-/// of their own, from when they first saw it.
+/// A deliverer claimed the exclusive right to deliver a result. Only recorded if the stream has not changed
+/// since the deliverer read it. The claim is valid until the result of the delivery is recorded, or for
+/// `term_ms` after it was last renewed. Other deliverers measure that with their own clock, from when they
+/// first saw it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskDeliveryClaimed {
     /// The run whose result it is.
     pub run: RunId,
-    /// Who: one at a time bears this name.
+    /// The deliverer's name, unique among concurrent deliverers.
     pub deliverer: String,
-    /// How long it holds unless it is written again.
+    /// How long the claim is valid unless renewed, in milliseconds.
     pub term_ms: u64,
-    /// They are going to push.
+    /// Whether the deliverer is going to push.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub push: bool,
-    /// They are going to run their user's hook.
+    /// Whether the deliverer is going to run the user's hook.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hook: bool,
-    /// By which token.
+    /// The token used.
     #[serde(default)]
     pub by: String,
 }
 
-/// There is nothing to deliver: the run changed nothing.
+/// There is nothing to deliver because the run changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskNeededNoDelivery {
     /// The run.
     pub run: RunId,
-    /// Who found that.
+    /// Who reported it.
     #[serde(default)]
     pub by: String,
 }
 
-/// A push is about to be made. A push without a result behind it may have been made or not: the remote knows.
+/// A push is about to start. If no result follows, only the remote shows whether it happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskDeliveryRequested {
     /// The run whose result it is.
     pub run: RunId,
     /// The branch.
     pub branch: String,
-    /// The commit that it is to be at.
+    /// The commit that the branch will point to.
     pub commit: String,
-    /// The remote: its name, or its address without any user or password.
+    /// The remote: its name, or its address without user name or password.
     pub remote: String,
-    /// Who.
+    /// Who is pushing.
     #[serde(default)]
     pub by: String,
 }
 
-/// A branch holds the result: of the source repository, or of its remote.
+/// A result was delivered to a branch of the source repository or its remote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskDelivered {
     /// The run whose result it is.
     pub run: RunId,
     /// The branch.
     pub branch: String,
-    /// The commit that it is at.
+    /// The branch's commit.
     pub commit: String,
-    /// The remote, where it was pushed.
+    /// The remote, if it was pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
-    /// Who.
+    /// Who delivered it.
     #[serde(default)]
     pub by: String,
 }
 
-/// Why a result could not be delivered as it was to be.
+/// Why a result could not be delivered as requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryBlockedReason {
-    /// The branch that the task started from has moved, and what came there conflicts with the result.
+    /// The branch that the task started from has moved, and its new commits conflict with the result.
     Conflict,
-    /// A branch of that name holds other work, here or at the remote.
+    /// A branch of that name contains other work, locally or on the remote.
     Taken,
-    /// The remote is not there, refuses, or stays away.
+    /// The remote does not exist, refuses, or is unreachable.
     Remote,
-    /// The repository is not there, or git or docket fails in it.
+    /// The repository does not exist, or git or docket failed in it.
     Repository,
 }
 
-/// A result could not be delivered as it was to be. Nothing is lost: it stands in the log, and on a branch of its own.
+/// A result could not be delivered as requested. Nothing is lost: it is in the log and on a separate branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskDeliveryBlocked {
     /// The run whose result it is.
     pub run: RunId,
-    /// The branch that was wanted.
+    /// The target branch.
     pub branch: String,
-    /// Why not.
+    /// Why it could not be delivered.
     pub why: DeliveryBlockedReason,
-    /// Paths that conflict, at most [`CONFLICTS_NAMED_MAX`].
+    /// Conflicting paths, at most [`CONFLICTS_NAMED_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// The branch that keeps the result, on the commit that the task started from.
+    /// The branch where the result was saved, based on the commit that the task started from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
-    /// What a person is told, with what helps.
+    /// The message for people, with the remedy.
     pub message: String,
-    /// Who.
+    /// Who tried to deliver it.
     #[serde(default)]
     pub by: String,
 }
 
-/// The user's own command ran after a delivery. Whatever it came to, the delivery stands.
+/// The user's hook ran after a delivery. Its outcome does not affect the delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskDeliveryHookRan {
     /// The run whose result was delivered.
     pub run: RunId,
     /// The commit that was delivered.
     pub commit: String,
-    /// Its exit status; none = it could not be started, was killed, or ran out of time.
+    /// The hook's exit status; none if it could not be started, was killed, or timed out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<i32>,
-    /// The end of what it wrote, or why it did not end.
+    /// The end of its output, or why it did not finish.
     #[serde(default)]
     pub output: String,
-    /// Who.
+    /// Who ran it.
     #[serde(default)]
     pub by: String,
 }
 
 impl TaskDeliveryHookRan {
-    /// What went wrong, in a line for people; none where it ended well.
+    /// Returns what went wrong in one line for people; none if it succeeded.
     pub fn failure_message(&self) -> Option<String> {
         let how = match self.exit {
             Some(0) => return None,
@@ -172,29 +173,29 @@ impl TaskDeliveryHookRan {
         let last = self.output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
         let last: String = last.trim().chars().take(HOOK_LINE_CHARS_MAX).collect();
         let said = if last.is_empty() { last } else { format!(": {last}") };
-        Some(format!("it is delivered, and the hook after that did not end well ({how}{said})"))
+        Some(format!("delivered, but the delivery hook failed ({how}{said})"))
     }
 }
 
-/// A person took the result.
+/// A person accepted the result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskAccepted {
     /// The run whose result it is.
     pub run: RunId,
-    /// Who.
+    /// Who accepted it.
     pub by: String,
-    /// What they say.
+    /// The person's comment.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub comment: String,
 }
 
-/// A person did not take the result. A `TaskResumed` follows, whose run is told the comment.
+/// A person rejected the result. A `TaskResumed` follows, whose run receives the comment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRejected {
     /// The run whose result it is.
     pub run: RunId,
-    /// Who.
+    /// Who rejected it.
     pub by: String,
-    /// Why: stands in the next prompt.
+    /// The reason; it is part of the next prompt.
     pub comment: String,
 }

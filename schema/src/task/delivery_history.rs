@@ -1,4 +1,4 @@
-//! Everything that became of a task's results: the fold of its stream, for people and for deliverers. Pure.
+//! Delivery history of a task: a fold of its stream, for people and for deliverers. Pure.
 
 use std::collections::BTreeSet;
 
@@ -14,52 +14,53 @@ use crate::{
     ids::{RunId, Seq},
 };
 
-/// What a person said of a result.
+/// A person's review of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResultReview {
-    /// They took it.
+    /// The result was accepted.
     Accepted(TaskAccepted),
-    /// They did not.
+    /// The result was rejected.
     Rejected(TaskRejected),
 }
 
-/// Everything that became of a task's results: the fold of its stream, for people and for whoever delivers.
+/// Delivery history of a task. See the module documentation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeliveryHistory {
-    /// What was delivered, oldest first.
+    /// Deliveries, oldest first.
     pub delivered: Vec<TaskDelivered>,
-    /// The push that was begun last, and of which no result is known.
+    /// The last push that was started, if its result is unknown.
     pub open_push: Option<TaskDeliveryRequested>,
-    /// Why the last delivery did not come to be, while none has since.
+    /// Why the last delivery failed, until another one succeeds.
     pub blocked: Option<TaskDeliveryBlocked>,
-    /// What the hook came to, each time, oldest first.
+    /// Runs of the hook, oldest first.
     pub hooks: Vec<TaskDeliveryHookRan>,
-    /// What a person said last.
+    /// The last review.
     pub review: Option<ResultReview>,
-    /// Who is delivering, and has not told the end of it.
+    /// The current delivery claim.
     pub claim: Option<DeliveryClaim>,
-    /// Runs whose deliverer was going to run the hook, and has not told what it came to.
+    /// Runs whose deliverer was going to run the hook and has not reported its result.
     pub hooks_owed: BTreeSet<RunId>,
-    /// The last run whose result could not be delivered as it was to be, and is settled otherwise; or needed no delivery.
+    /// The last run whose result was not delivered as requested but settled otherwise, or needed no delivery.
     pub settled_run: Option<RunId>,
-    /// The last run that changed nothing, and so needed no delivery.
+    /// The last run that changed nothing and therefore needed no delivery.
     pub unchanged_run: Option<RunId>,
 }
 
-/// A claim, as it stands in the log.
+/// A claim as recorded in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryClaim {
-    /// What was said.
+    /// The claim's event.
     pub claimed: TaskDeliveryClaimed,
-    /// Where: another place is another claim, or a renewal.
+    /// Sequence number of the event: another one means another claim, or a renewal.
     pub seq: Seq,
 }
 
 impl DeliveryHistory {
-    /// Folds a task's stream; what is no delivery is passed over.
+    /// Folds a task's stream; events that are not about deliveries are skipped.
     ///
     /// # Errors
-    /// An event that this build cannot read.
+    ///
+    /// Fails if this build cannot decode an event.
     pub fn from_events(events: &[Envelope]) -> Result<Self, DecodeError> {
         let mut found = Self::default();
         for event in events {
@@ -134,19 +135,19 @@ impl DeliveryHistory {
         }
     }
 
-    /// What blocked is blocked no more.
+    /// Clears a failed delivery.
     fn clear_blocked(&mut self, run: RunId) {
         if self.blocked.take().is_some() {
             self.settled_run = Some(run);
         }
     }
 
-    /// Whether a person took the result of `run`, and has not changed their mind.
+    /// Whether the latest review accepted the result of `run`.
     pub fn is_accepted(&self, run: RunId) -> bool {
         matches!(&self.review, Some(ResultReview::Accepted(accepted)) if accepted.run == run)
     }
 
-    /// Whether the result of `run` was delivered as it was `wanted`, or settled otherwise, or needed no delivery.
+    /// Whether the result of `run` was delivered as `wanted`, settled otherwise, or needed no delivery.
     pub fn is_settled(&self, run: RunId, wanted: DeliveryMode) -> bool {
         let is_delivered = |one: &TaskDelivered| {
             one.run == run
@@ -160,12 +161,12 @@ impl DeliveryHistory {
             || (self.blocked.is_none() && self.delivered.iter().any(is_delivered))
     }
 
-    /// Whether the hook ran well for this commit.
+    /// Whether the hook succeeded for this commit.
     pub fn has_hook_succeeded(&self, commit: &str) -> bool {
         self.hooks.iter().any(|hook| hook.commit == commit && hook.exit == Some(0))
     }
 
-    /// What the hook came to, last.
+    /// Returns the last run of the hook.
     pub fn last_hook_run(&self) -> Option<&TaskDeliveryHookRan> {
         self.hooks.last()
     }
@@ -232,7 +233,7 @@ mod tests {
     fn hook_is_owed_until_it_runs() {
         for (told, owed) in [
             (vec![claimed_event(false, true), delivered_event(None)], true),
-            // Another deliverer, who has no hook.
+            // Another deliverer, without a hook.
             (
                 vec![
                     claimed_event(false, true),
@@ -261,7 +262,7 @@ mod tests {
             (vec![delivered_event(None), delivered_event(Some("origin"))], true, true),
             (vec![delivered_event(None), blocked_event()], false, false),
             (vec![blocked_event(), accepted()], true, true),
-            // Taken by a person, and yet to be delivered.
+            // Accepted by a person, and not delivered yet.
             (vec![accepted()], false, false),
             (vec![needless()], true, true),
         ] {

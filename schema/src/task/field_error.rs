@@ -1,4 +1,4 @@
-//! What is wrong with a task that is asked for.
+//! Validation error of a submitted task.
 
 /// A field that breaks a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -6,6 +6,6 @@
 pub struct FieldError {
     /// The field.
     pub field: &'static str,
-    /// What it must be.
+    /// The requirement it violates.
     pub must: &'static str,
 }

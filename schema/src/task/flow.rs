@@ -1,8 +1,9 @@
-//! What decides between tasks that may be leased: the flow that one belongs to, and its rank within it.
+//! Flows, and the order in which available tasks are leased: the flow that a task belongs to, and its rank
+//! within it.
 //!
-//! A flow is all tasks that a worker can or cannot take alike: of one queue, batch and selector, with the same setup
-//! commands, models and engine. So a worker
-//! finds the next task of each flow that is for it, and never steps over those that are not.
+//! A flow contains all tasks that a worker can either all take or not take: the same queue, batch and
+//! selector, setup commands, models and engine. A worker therefore finds the next matching task of each flow
+//! without skipping others.
 
 use std::{fmt, str::FromStr};
 
@@ -12,35 +13,36 @@ use crate::{
     message::ModelRef,
 };
 
-/// Aging: a task that has waited for this long goes before one of a priority higher by one that comes now.
-/// So whatever its priority, a task is overtaken for a bounded time: 2,000 points, the most there can be between two,
-/// are 33 hours.
+/// Aging: a task that has waited this long goes before a new task whose priority is higher by one. This
+/// bounds the time in which a task can be overtaken, whatever its priority: 2,000 points, the maximum
+/// difference, are 33 hours.
 pub const AGING_MS: u64 = 60_000;
 
-/// Bytes that a flow's models may have together in its text: an index over flows has a limit for its keys (PostgreSQL:
-/// 2,704 bytes). The models beyond it are left out, and a worker's fault with one of them keeps single tasks away instead
-/// of the flow.
+/// Maximum total size of a flow's models in its text form, in bytes, because index keys are limited
+/// (PostgreSQL: 2,704 bytes). Further models are left out, and a worker's fault with one of them excludes
+/// single tasks instead of the flow.
 const MODELS_BYTES_MAX: usize = 1000;
 
-/// See the module.
+/// A flow. See the module documentation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
-    /// Queue.
+    /// The queue.
     pub queue: QueueName,
-    /// Batch; none = with all others of the queue that have none.
+    /// The batch; none for all tasks of the queue without one.
     pub batch: Option<BatchId>,
-    /// Labels its worker must have.
+    /// Labels required of the worker.
     pub selector: LabelSet,
-    /// Hash of its setup commands, shortened; empty where there are none.
+    /// Shortened hash of the setup commands; empty if there are none.
     pub setup: String,
-    /// Models that its tasks may ask, the main one first; scripted ones, which need nothing of a worker, are left out.
+    /// Models that its tasks may call, the main one first; scripted ones are left out, because they require
+    /// nothing of a worker.
     pub models: Vec<ModelRef>,
-    /// Engine.
+    /// The engine.
     pub engine: String,
 }
 
 impl Flow {
-    /// The flow of a task.
+    /// Returns the flow of a task.
     pub fn from_spec(spec: &TaskSpec) -> Self {
         Self {
             queue: spec.queue.clone(),
@@ -52,12 +54,12 @@ impl Flow {
         }
     }
 
-    /// What tells setup commands apart, in 16 digits; empty where there are none.
+    /// Returns 16 digits that identify the setup commands; empty if there are none.
     pub fn setup_hash(setup: &[String]) -> String {
         if setup.is_empty() {
             return String::new();
         }
-        let mut hash = BlobHash::of(setup.join("\0").as_bytes()).to_string();
+        let mut hash = BlobHash::hash_bytes(setup.join("\0").as_bytes()).to_string();
         hash.truncate(16);
         hash
     }
@@ -71,7 +73,8 @@ fn flow_models(spec: &TaskSpec) -> Vec<ModelRef> {
         if model.provider == "scripted" || models.contains(model) {
             continue;
         }
-        // As `Display` writes it: escapes make up to six bytes of one, and the provider's name counts as well.
+        // Measured as `Display` writes it: escaping makes up to six bytes of one, and the provider's name
+        // counts as well.
         let written = serde_json::to_string(model).map_or(usize::MAX, |json| json.len());
         bytes = written.saturating_add(1).saturating_add(bytes);
         if bytes > MODELS_BYTES_MAX {
@@ -82,7 +85,7 @@ fn flow_models(spec: &TaskSpec) -> Vec<ModelRef> {
     models
 }
 
-/// As [`FromStr`] reads it, and as it stands in an index. No part but the last can hold a tab.
+/// The text form read by [`FromStr`] and used in an index. Only the last part can contain a tab.
 impl fmt::Display for Flow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\t", self.queue)?;
@@ -91,7 +94,7 @@ impl fmt::Display for Flow {
         }
         write!(f, "\t{}\t{}\t", self.selector, self.setup)?;
         if !self.models.is_empty() {
-            // JSON writes a tab as two other characters.
+            // JSON escapes a tab as two other characters.
             f.write_str(&serde_json::to_string(&self.models).map_err(|_| fmt::Error)?)?;
         }
         write!(f, "\t{}", self.engine)
@@ -119,8 +122,8 @@ impl FromStr for Flow {
 }
 
 impl TaskRecord {
-    /// Its place within its flow, the lowest first: since when it may be leased, in microseconds, put back by
-    /// [`AGING_MS`] for each point of priority.
+    /// Returns the rank within the flow, lowest first: the time since which the task is available, in
+    /// microseconds, moved back by [`AGING_MS`] for each point of priority.
     pub fn lease_rank(&self) -> i64 {
         let aging_us = AGING_MS as i64 * 1000;
         self.available_at.0.saturating_sub(i64::from(self.spec.priority).saturating_mul(aging_us))
@@ -176,7 +179,7 @@ mod tests {
 
     #[test]
     fn longest_flow_fits_an_index() {
-        // PostgreSQL's limit for a key, less the row's rank and id.
+        // PostgreSQL's limit for a key, minus the row's rank and id.
         const KEY_BYTES_MAX: usize = 2704 - 100;
         let label = |n: usize| (format!("{n:063}"), "v".repeat(63));
         let mut longest = spec(|spec| {

@@ -1,47 +1,48 @@
-//! What an application puts into the inbox within a transaction of its own: a task's fields in JSON, perhaps with
-//! another task to take the others from. Applications know titles and texts; what a repository is pinned to as
-//! blobs they do not, so they name a task that has it.
+//! Inbox specifications: a task's fields as JSON, enqueued by an application in its own transaction,
+//! optionally with a template task for the other fields. Applications know titles and texts but not the blobs
+//! of a pinned repository, so they refer to a task that has it.
 
 use serde_json::{Map, Value};
 
 use super::{lease_conditions::LeaseConditions, task_spec::TaskSpec};
 use crate::ids::TaskId;
 
-/// The field that names a task to take the others from.
+/// The field that refers to a template task.
 const TEMPLATE_FIELD: &str = "like";
 
-/// Fields that belong to one task alone, and that none has from another.
+/// Fields that are specific to one task and are not taken from a template.
 const UNIQUE_FIELDS: [&str; 3] = ["run_at", "dedup_key", "batch"];
 
-/// A task's fields as they stand in the inbox.
+/// A task's fields as stored in the inbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InboxSpec {
     fields: Map<String, Value>,
     template_id: Option<TaskId>,
 }
 
-/// What stands in the inbox is no task.
+/// An inbox row is not a valid task.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InboxError {
-    /// It is no JSON.
-    #[error("it is no JSON: {0}")]
+    /// It is not JSON.
+    #[error("invalid JSON: {0}")]
     NotJson(String),
-    /// It is JSON, but no object.
-    #[error("a task is a JSON object")]
+    /// It is not a JSON object.
+    #[error("a task must be a JSON object")]
     NotAnObject,
-    /// `like` is no id.
-    #[error("`like` must be the whole id of a task")]
+    /// `like` is not an id.
+    #[error("`like` must be the full id of a task")]
     InvalidTemplateId,
-    /// The fields make no task.
-    #[error("its fields make no task: {0}")]
+    /// The fields do not form a valid task.
+    #[error("the fields are not a valid task: {0}")]
     InvalidFields(String),
 }
 
 impl InboxSpec {
-    /// Reads what an application wrote.
+    /// Parses what an application wrote.
     ///
     /// # Errors
-    /// [`InboxFault`]: it is no JSON object, or `like` is no id.
+    ///
+    /// [`InboxError`] if it is not a JSON object or `like` is not an id.
     pub fn parse(text: &str) -> Result<Self, InboxError> {
         let value: Value = serde_json::from_str(text).map_err(|e| InboxError::NotJson(e.to_string()))?;
         let Value::Object(mut fields) = value else { return Err(InboxError::NotAnObject) };
@@ -55,16 +56,18 @@ impl InboxSpec {
         Ok(Self { fields, template_id: like })
     }
 
-    /// The task that has the fields which are not given.
+    /// Returns the template task, which provides the missing fields.
     pub const fn template_id(&self) -> Option<TaskId> {
         self.template_id
     }
 
-    /// The task: its own fields, and the others from `template`, but for those that belong to one task alone (time,
-    /// deduplication key, batch, what it waits for). A field that is `null` is left out. Not yet checked.
+    /// Builds the task from its own fields and those of `template`, except fields that are specific to one
+    /// task (time, deduplication key, batch, dependencies). A `null` field is left out. The result is not
+    /// validated yet.
     ///
     /// # Errors
-    /// [`InboxFault::Fields`] names the field.
+    ///
+    /// [`InboxError::InvalidFields`] with the field.
     pub fn resolve(self, template: Option<&TaskSpec>) -> Result<TaskSpec, InboxError> {
         let wrong = |error: serde_json::Error| InboxError::InvalidFields(error.to_string());
         let mut all = match template {
@@ -133,10 +136,10 @@ mod tests {
     fn invalid_row_is_reported_with_its_field() {
         let template = spec();
         let fault = |text| resolve_text(text, Some(&template)).expect_err("no task").to_string();
-        assert!(fault("{").starts_with("it is no JSON: EOF"), "{}", fault("{"));
-        assert_eq!(fault("[1]"), "a task is a JSON object");
-        assert_eq!(fault(r#"{"like": 3}"#), "`like` must be the whole id of a task");
-        assert_eq!(fault(r#"{"like": "abc"}"#), "`like` must be the whole id of a task");
+        assert!(fault("{").starts_with("invalid JSON: EOF"), "{}", fault("{"));
+        assert_eq!(fault("[1]"), "a task must be a JSON object");
+        assert_eq!(fault(r#"{"like": 3}"#), "`like` must be the full id of a task");
+        assert_eq!(fault(r#"{"like": "abc"}"#), "`like` must be the full id of a task");
         assert!(
             fault(r#"{"tittle": "x"}"#).contains("unknown field `tittle`"),
             "{}",

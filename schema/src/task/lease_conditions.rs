@@ -1,5 +1,5 @@
-//! Under which conditions a task may be leased, beside its time and its priority: other tasks that come first,
-//! others that must not run at the same time, and what its worker must have.
+//! Conditions for leasing a task, in addition to its time and priority: dependencies, concurrency limits, and
+//! required worker labels.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -12,60 +12,61 @@ use crate::{
     task_state::TaskState,
 };
 
-/// Tasks that one may wait for, at most: they stand in its row.
+/// Maximum number of dependencies of a task; they are stored in its row.
 pub const DEPENDENCIES_MAX: usize = 100;
-/// Longest concurrency key, in bytes: it stands in an index.
+/// Maximum length of a concurrency key, in bytes; it is part of an index.
 pub const CONCURRENCY_KEY_BYTES_MAX: usize = 256;
-/// Labels of a worker, or of a selector, at most.
+/// Maximum number of labels of a worker or a selector.
 pub const LABELS_MAX: usize = 32;
-/// Longest selector, in bytes, written as `name=value,…`: it stands in an index whose keys have a limit, with the names
-/// of the task's models (`flow.rs`).
+/// Maximum length of a selector, in bytes, written as `name=value,…`. It is part of an index with limited key
+/// size, together with the names of the task's models (`flow.rs`).
 pub const SELECTOR_BYTES_MAX: usize = 1000;
-/// Longest name or value of a label, in bytes.
+/// Maximum length of a label's name or value, in bytes.
 pub const LABEL_BYTES_MAX: usize = 63;
 
-/// See the module.
+/// Lease conditions. See the module documentation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LeaseConditions {
-    /// Tasks that must be completed first; at most [`AFTER_MAX`]. They must have been submitted before, or stand
-    /// before it in the same submit: so none waits for itself, by whatever detour.
+    /// Tasks that must be completed first; at most [`DEPENDENCIES_MAX`]. They must have been submitted
+    /// earlier or come earlier in the same submit, which rules out cycles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<TaskId>,
-    /// What becomes of it where one of them is cancelled or discarded.
+    /// What happens if one of them is cancelled or discarded.
     #[serde(skip_serializing_if = "DependencyFailurePolicy::is_hold")]
     pub if_failed: DependencyFailurePolicy,
-    /// At most so many of the tasks with this key run at a time.
+    /// Limit on the number of tasks with the same key that run at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<ConcurrencyLimit>,
-    /// Labels that its worker must have.
+    /// Labels required of its worker.
     #[serde(skip_serializing_if = "LabelSet::is_empty")]
     pub selector: LabelSet,
 }
 
 impl LeaseConditions {
-    /// Whether it may run whenever, wherever.
+    /// Whether there are no conditions.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Checks what the types do not.
+    /// Validates what the types do not express.
     ///
     /// # Errors
-    /// The field that is wrong, and what it must be.
+    ///
+    /// [`FieldError`] with the invalid field and its requirement.
     pub fn check(&self) -> Result<(), FieldError> {
         let fail = |field, must| Err(FieldError { field, must });
         if self.after.len() > DEPENDENCIES_MAX {
             return fail("conditions.after", "at most 100 tasks");
         }
         if self.after.iter().enumerate().any(|(at, task)| self.after[..at].contains(task)) {
-            return fail("conditions.after", "without a task that stands there twice");
+            return fail("conditions.after", "without duplicates");
         }
         if self.selector.to_string().len() > SELECTOR_BYTES_MAX {
             return fail("conditions.selector", "at most 1000 bytes, written as name=value,…");
         }
         let Some(ConcurrencyLimit { key, max }) = &self.concurrency else { return Ok(()) };
-        // A NUL is none of PostgreSQL's characters.
+        // PostgreSQL text cannot contain NUL.
         if key.is_empty() || key.len() > CONCURRENCY_KEY_BYTES_MAX || key.contains('\0') {
             return fail("conditions.concurrency.key", "1 to 256 bytes without NUL");
         }
@@ -76,24 +77,24 @@ impl LeaseConditions {
     }
 }
 
-/// What becomes of a task where one that it waits for is cancelled or discarded.
+/// What happens to a task if one of its dependencies is cancelled or discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DependencyFailurePolicy {
-    /// It goes on waiting: that one may be retried, and then this one follows. Nothing is lost by it.
+    /// It keeps waiting, because the dependency may be retried. Nothing is lost.
     #[default]
     Hold,
-    /// It is cancelled, and what waits for it likewise.
+    /// It is cancelled, and so are tasks that depend on it.
     Cancel,
-    /// It runs all the same.
+    /// It runs anyway.
     Run,
 }
 
 impl DependencyFailurePolicy {
-    /// All of them, in declaration order.
+    /// All policies, in declaration order.
     pub const ALL: [Self; 3] = [Self::Hold, Self::Cancel, Self::Run];
 
-    /// The word.
+    /// Returns the policy's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hold => "hold",
@@ -102,13 +103,13 @@ impl DependencyFailurePolicy {
         }
     }
 
-    /// For serde: the default is left out.
+    /// For serde: the default is omitted.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
     fn is_hold(&self) -> bool {
         *self == Self::Hold
     }
 
-    /// Whether a task that ended as `state` still keeps back the one that waits for it.
+    /// Whether a dependency that ended in `state` still blocks the dependent task.
     pub const fn is_blocked_by(self, state: TaskState) -> bool {
         match state {
             TaskState::Completed => false,
@@ -127,18 +128,18 @@ impl FromStr for DependencyFailurePolicy {
     type Err = ParseIdError;
     fn from_str(text: &str) -> Result<Self, ParseIdError> {
         let found = Self::ALL.into_iter().find(|one| one.as_str() == text);
-        found.ok_or_else(|| ParseIdError::new("word for a failed dependency (hold, cancel, run)", text))
+        found.ok_or_else(|| ParseIdError::new("policy for a failed dependency (hold, cancel, run)", text))
     }
 }
 
-/// Tasks that must not all run at the same time: those that write to one branch, say.
+/// Tasks that must not all run at the same time, for example because they write to the same branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConcurrencyLimit {
-    /// What they share. At most [`CONCURRENCY_KEY_BYTES_MAX`] bytes.
+    /// The shared key. At most [`CONCURRENCY_KEY_BYTES_MAX`] bytes.
     pub key: String,
-    /// How many of them may run at a time. Where tasks of one key say different things, the least holds of what those
-    /// say that run and of what the next one says: who is to be alone is.
+    /// Maximum number of them that run at a time. If tasks with one key have different limits, the lowest
+    /// among the running ones and the next one applies, so that an exclusive task is exclusive.
     #[serde(default = "ConcurrencyLimit::default_max")]
     pub max: u32,
 }
@@ -149,16 +150,17 @@ impl ConcurrencyLimit {
     }
 }
 
-/// Names with values: what a worker says of itself, or what a task wants of its worker. Sorted by name.
+/// Names with values: a worker's labels, or those a task requires of its worker. Sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct LabelSet(BTreeMap<String, String>);
 
 impl LabelSet {
-    /// Of these.
+    /// Creates a set of labels.
     ///
     /// # Errors
-    /// A name or value that is none, or too many of them.
+    ///
+    /// Fails if a name or value is invalid, or if there are too many.
     pub fn new(all: BTreeMap<String, String>) -> Result<Self, ParseIdError> {
         let bad = |text: &str| Err(ParseIdError::new(LABEL_FORMAT, text));
         if all.len() > LABELS_MAX {
@@ -170,17 +172,17 @@ impl LabelSet {
         }
     }
 
-    /// None at all.
+    /// Whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Name and value of each, by name.
+    /// Returns name and value of each label, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether whoever has these may take what wants `selector`.
+    /// Whether a worker with these labels may take a task that requires `selector`.
     pub fn matches_selector(&self, selector: &Self) -> bool {
         selector.0.iter().all(|(name, value)| self.0.get(name) == Some(value))
     }
@@ -194,7 +196,7 @@ fn is_label(text: &str) -> bool {
     !text.is_empty() && text.len() <= LABEL_BYTES_MAX && text.bytes().all(legal)
 }
 
-/// As [`FromStr`] reads them: `arch=arm64,gpu=a100`. The same labels give the same text.
+/// The text form read by [`FromStr`]: `arch=arm64,gpu=a100`. Equal labels have equal text.
 impl fmt::Display for LabelSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (name, value)) in self.0.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A task of the backlog: what is asked, its events, and the state they fold to.
+//! Tasks of the backlog: the specification, the events, and the state they fold to.
 
 mod delegation;
 mod delivery_events;

@@ -1,4 +1,4 @@
-//! Priorities: their range, and how a number is read as one.
+//! Priorities: their range and parsing.
 
 use std::fmt;
 
@@ -7,11 +7,12 @@ use serde::{
     de::{self, Unexpected, Visitor},
 };
 
-/// Priorities lie within ± this.
+/// Priorities are within ± this value.
 pub const PRIORITY_MAX: i16 = 1000;
 
-/// Reads a priority. A number that is none is told with the range of priorities, and not with that of the type; whether a
-/// priority is in that range is [`check_priority`](super::check_priority)'s to say, because a log may hold another.
+/// Deserializes a priority. An invalid number is reported with the range of priorities instead of that of the
+/// type. Whether a priority is within the range is checked by [`check_priority`](super::check_priority),
+/// because a log may contain others.
 pub(crate) fn read_priority<'de, D: Deserializer<'de>>(from: D) -> Result<i16, D::Error> {
     struct Priority;
 

@@ -1,5 +1,5 @@
-//! What a task asks of the roles of its engine: who plays them and how, and, where the engine has a registry, what they
-//! are. Said when the task is submitted; its run pins what comes of it.
+//! Role overrides: a task's settings for the roles of its engine, such as their models, and, for engines with
+//! a registry, their definitions. Given with the submit; the run pins the result.
 
 use std::collections::BTreeSet;
 
@@ -12,53 +12,54 @@ use crate::{
     run::{ROLE_NAME_BYTES_MAX, ReasoningEffort, WriteScope},
 };
 
-/// Roles that a task may name: each takes part in every round of a run.
+/// Maximum number of roles a task may list. Each takes part in every round of a run.
 pub const ROLE_OVERRIDES_MAX: usize = 32;
-/// All that a task says of its roles, in bytes of JSON: it stands in the event that submits it, beside the text.
+/// Maximum size of a task's role overrides, in bytes of JSON; they are part of the submit event, in addition
+/// to the text.
 pub const ROLE_OVERRIDES_BYTES_MAX: usize = 64 * 1024;
 
-/// See the module. What is absent is as the engine has it.
+/// A role override. See the module documentation. Absent fields keep the engine's values.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RoleOverride {
     /// The role.
     pub name: String,
-    /// The model that plays it; none = the task's.
+    /// The role's model; none means the task's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
-    /// How hard it thinks; none = as its model has it.
+    /// Reasoning effort; none means the model's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<ReasoningEffort>,
-    /// Sampling temperature in thousandths, at most 2000; none = as its model has it.
+    /// Sampling temperature in thousandths, at most 2000; none means the model's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_milli: Option<u32>,
-    /// Most tokens of a file that it is given; none = as its model's window allows.
+    /// Maximum number of tokens of a file in its context; none means as many as fit the model's window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_tokens_max: Option<u64>,
-    /// What it is told to be, for engines with a registry.
+    /// The role's prompt, for engines with a registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Names of its tools; likewise.
+    /// The names of its tools, for engines with a registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// JSON Schema that its answers must meet; likewise.
+    /// JSON Schema for its replies, for engines with a registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<serde_json::Value>,
-    /// The role that it follows; of one that the registry does not have, and only of that.
+    /// The role that it follows; only for a role that is not in the registry, and required there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Which files its tools may write; for engines with a registry.
+    /// The files that its tools may write; for engines with a registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writes: Option<WriteScope>,
 }
 
 impl RoleOverride {
-    /// A role of which nothing is said yet.
+    /// Creates an empty override of a role.
     pub fn for_role(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// Whether it says what the role is, and not only who plays it.
+    /// Whether it defines the role, and not only its model and sampling.
     pub const fn defines_role(&self) -> bool {
         self.prompt.is_some()
             || self.tools.is_some()
@@ -68,7 +69,7 @@ impl RoleOverride {
     }
 }
 
-/// Whether a role can be called so: it stands in keys of settings, in flags and in schemas.
+/// Whether this is a valid role name. It is used in keys of settings, in flags and in schemas.
 pub fn is_role_name(name: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
     name.len() <= ROLE_NAME_BYTES_MAX
@@ -76,10 +77,11 @@ pub fn is_role_name(name: &str) -> bool {
         && name.bytes().all(legal)
 }
 
-/// Checks what the types do not; whether there are such roles only a worker knows.
+/// Validates what the types do not express. Only a worker knows whether the roles exist.
 ///
 /// # Errors
-/// The field that is wrong, and what it must be.
+///
+/// [`FieldError`] with the invalid field and its requirement.
 pub(super) fn check_role_overrides(roles: &[RoleOverride]) -> Result<(), FieldError> {
     let fail = |field, must| Err(FieldError { field, must });
     if roles.len() > ROLE_OVERRIDES_MAX {
@@ -90,7 +92,7 @@ pub(super) fn check_role_overrides(roles: &[RoleOverride]) -> Result<(), FieldEr
     }
     let names: BTreeSet<&str> = roles.iter().map(|role| role.name.as_str()).collect();
     if names.len() < roles.len() {
-        return fail("roles.name", "another one for each role");
+        return fail("roles.name", "unique");
     }
     if roles.iter().any(|role| role.temperature_milli.is_some_and(|milli| milli > 2000)) {
         return fail("roles.temperature_milli", "from 0 to 2000");

@@ -1,4 +1,4 @@
-//! The events of a task's stream: every change of its state is one.
+//! Events of a task's stream: every change of its state is one.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,43 +51,43 @@ typed_events! {
     }
 }
 
-/// A task entered the backlog.
+/// A task was submitted to the backlog.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskSubmitted {
-    /// What is asked.
+    /// The task's specification.
     pub spec: TaskSpec,
-    /// Who asked.
+    /// Who submitted it.
     #[serde(default)]
     pub by: String,
-    /// For a fork: where its first run begins. A `TaskResumed` with that run follows.
+    /// For a fork: where its first run starts. A `TaskResumed` with that run follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkedFrom>,
-    /// For a task that a run gave away: which one.
+    /// For a delegated task: the run that delegated it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegated_by: Option<DelegatedBy>,
 }
 
-/// A place in a run's history that a task goes on from.
+/// The event of a run's history that a task continues from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ForkedFrom {
     /// The run.
     pub run: RunId,
-    /// Its last event that is shared.
+    /// The last shared event.
     pub seq: Seq,
-    /// The turn whose end that is.
+    /// The turn that ends there.
     pub turn: Turn,
 }
 
-/// Its time has come, or what it waited for has ended.
+/// Its scheduled time has passed, or its dependencies have ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskMadeAvailable {}
 
-/// A worker has it. The envelope's epoch is the lease's.
+/// A worker leased the task. The envelope's epoch is the lease's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskLeased {
     /// The fencing token: higher than any before.
     pub epoch: Epoch,
-    /// The run that goes on, or begins.
+    /// The run that continues or starts.
     pub run: RunId,
     /// The worker's incarnation.
     pub worker: IncarnationId,
@@ -96,146 +96,149 @@ pub struct TaskLeased {
     pub worker_name: String,
 }
 
-/// Why a lease was given back.
+/// Why a lease was released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaseReleaseReason {
-    /// The worker drains: it ends its turn and goes.
+    /// The worker drains: it finished its turn and exits.
     Drained,
-    /// The worker does not know the lease: its answer was lost.
+    /// The worker does not know the lease, because it never received the response.
     Unknown,
-    /// The worker cannot carry out the task, and the task is not to blame: counted apart from failures and crashes.
+    /// The worker cannot run the task through no fault of the task. Counted separately from failures and
+    /// crashes.
     WorkerFault,
 }
 
-/// The worker gave it back; no failure and no crash is counted.
+/// The worker released the lease; no failure and no crash is counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskReleased {
     /// The lease's epoch.
     pub epoch: Epoch,
-    /// Why.
+    /// The reason.
     pub why: LeaseReleaseReason,
-    /// What the worker said of its fault.
+    /// The worker's message about its fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Nothing was heard of the worker for a lease time; nothing is counted.
+/// The lease expired without a heartbeat; nothing is counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskLeaseExpired {
     /// The lease's epoch.
     pub epoch: Epoch,
 }
 
-/// The run process died while its supervisor lived.
+/// The run process crashed while its supervisor kept running.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRunCrashed {
     /// The lease's epoch.
     pub epoch: Epoch,
-    /// How it died: `signal 9`, `exit 101`.
+    /// How it crashed: `signal 9`, `exit 101`.
     pub how: String,
 }
 
-/// A run failed, and another will be tried.
+/// A run failed, and another one will be started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRunFailed {
     /// The run.
     pub run: RunId,
-    /// Why.
+    /// The kind of failure.
     pub why: FailureKind,
-    /// One line for a person.
+    /// One line for people.
     pub message: String,
     /// When the next run may start.
     pub retry_at: Timestamp,
-    /// The next run, where the one that failed stood on another's history: its stream begins with `Forked` as that
-    /// one's did. None = it begins anew.
+    /// The next run, if the failed one continued another run's history: its stream starts with `Forked` as
+    /// well. None if it starts over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<RunId>,
 }
 
-/// How many leases of a task in a row may end with a fault of the worker. The last of them blocks the task for a person.
+/// Maximum number of consecutive leases of a task that may end with a worker fault. The last of them blocks
+/// the task for a person.
 ///
-/// A fault is the worker's and says nothing against the task, so the number is far above what a repair costs: a worker
-/// tries again after pauses that double to two minutes, which makes 20 attempts half an hour for a worker with one task,
-/// and longer with more. But there are faults that no worker is free of, such as a model to which no key has access,
-/// and without a limit their tasks would go from worker to worker for ever.
+/// A fault is the worker's and says nothing about the task, so the number is far higher than a repair takes:
+/// a worker retries after pauses that double up to two minutes, so 20 attempts take half an hour for a worker
+/// with one task, and longer with more. Some faults affect every worker, however, such as a model that no key
+/// can access, and without a limit their tasks would move from worker to worker forever.
 pub const WORKER_FAULTS_MAX: u32 = 20;
 
 /// Why a task is blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskBlockedReason {
-    /// A person has to answer.
+    /// It waits for a person's answer.
     Person,
-    /// A child task has to end.
+    /// It waits for a child task.
     Child,
-    /// A person paused it.
+    /// It was paused by a person.
     Paused,
-    /// The model's provider wants a person: money, or a key. `docket retry` then goes on with the run.
+    /// The model's provider requires a person to act: money, or a key. `docket retry` then continues the run.
     Provider,
-    /// What its batch may use is used up.
+    /// The batch budget is used up.
     Budget,
-    /// The model's provider stays away. It goes on by itself when its time has come; `docket retry` does so at once.
+    /// The model's provider is unavailable. The task continues automatically after a while; `docket retry`
+    /// continues it at once.
     Outage,
-    /// Workers gave it back too often in a row, each for a fault of its own ([`WORKER_FAULTS_MAX`]). A person has to
-    /// mend a worker or the task; `docket answer` or `docket retry` then goes on with the run.
+    /// Workers released it too many times in a row because of their own faults ([`WORKER_FAULTS_MAX`]). A
+    /// person must fix a worker or the task; `docket answer` or `docket retry` then continues the run.
     WorkerFault,
 }
 
-/// The run waits; its slot is free.
+/// The run is waiting; its slot is free.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskBlocked {
     /// The run.
     pub run: RunId,
-    /// For what.
+    /// The reason.
     pub why: TaskBlockedReason,
-    /// What a person is asked, in short.
+    /// The question, in short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When it goes on by itself.
+    /// When it continues automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<Timestamp>,
-    /// Its work is done and final checks did not run: why.
+    /// If its work is done but final checks did not run: why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unverified: Option<String>,
 }
 
-/// Somebody paused it while no worker had it: it is held until `TaskUnblocked`. A run that a worker is at is
-/// paused by events of its own, and `TaskBlocked` follows.
+/// The task was paused while no worker had it, until `TaskUnblocked`. An active run is paused by its own
+/// events, and `TaskBlocked` follows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskPaused {
-    /// Who.
+    /// Who paused it.
     pub by: String,
 }
 
-/// What it waited for is there.
+/// The block has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskUnblocked {}
 
-/// The work is done.
+/// The task's work is done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskCompleted {
     /// The run that did it.
     pub run: RunId,
-    /// What keeps it from being verified: there are no checks, or some did not run.
+    /// Why it is unverified: there are no checks, or some did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unverified: Option<String>,
 }
 
-/// Who cancels what waits for a task that failed.
+/// The author of cancellations because of a failed dependency.
 pub const BY_DEPENDENCY: &str = "dependency";
 
-/// Somebody cancelled it.
+/// The task was cancelled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskCancelled {
-    /// Who.
+    /// Who cancelled it.
     pub by: String,
-    /// Why.
+    /// The reason.
     #[serde(default)]
     pub reason: String,
 }
 
-/// Why a task was given up.
+/// Why a task was discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DiscardReason {
@@ -245,58 +248,59 @@ pub enum DiscardReason {
     Poison,
 }
 
-/// The task was given up. All of it is kept; `docket retry` takes it up again.
+/// The task was discarded. Everything is kept; `docket retry` restarts it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskDiscarded {
     /// The last run.
     pub run: RunId,
-    /// Why.
+    /// The reason.
     pub why: DiscardReason,
-    /// One line for a person.
+    /// One line for people.
     pub message: String,
 }
 
-/// Somebody wants an ended or waiting task run again from the start. Counters begin again.
+/// A retry of an ended or waiting task from the start was requested. Counters are reset.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRetried {
-    /// Who.
+    /// Who requested it.
     pub by: String,
-    /// Why.
+    /// The reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The run in hand that goes on: the next try of one that stood on another's history. None = a new run begins.
+    /// The current run that continues: the next attempt of one that continued another run's history. None if
+    /// a new run starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// It waits again for all that it was to come after; for each that keeps it back no more, a
+    /// Whether it waits for its dependencies again; for each that no longer blocks it, a
     /// `TaskDependencyEnded` follows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waits: bool,
 }
 
-/// Somebody wants a run gone on with from a turn's end, as a new run of this task. Second event of a
-/// task that is a fork.
+/// A continuation from the end of a turn was requested, as a new run of this task. Second event of a forked
+/// task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskResumed {
-    /// Who.
+    /// Who requested it.
     pub by: String,
-    /// The new run, whose stream begins with `Forked`.
+    /// The new run, whose stream starts with `Forked`.
     pub run: RunId,
-    /// The run it stands on.
+    /// The run it continues.
     pub parent: RunId,
 }
 
-/// Somebody changed its priority.
+/// The task's priority was changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskReprioritized {
-    /// The priority from here on.
+    /// The new priority.
     pub priority: i16,
 }
 
-/// A task that it waited for has ended, and keeps it back no longer. It goes on when none does.
+/// A dependency ended and no longer blocks the task. The task becomes available when none does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskDependencyEnded {
-    /// Which.
+    /// The dependency.
     pub on: TaskId,
-    /// As what.
+    /// The state it ended in.
     pub state: TaskState,
 }

@@ -21,78 +21,80 @@ use crate::{
     task_state::TaskState,
 };
 
-/// How a lease can end: what a run came to, or what came over it. With [`TaskRecord`] this decides
-/// the task's next state; the table stands in ARCHITECTURE.md and a test enumerates it.
+/// How a lease ended: the outcome of the run, or an interruption. Together with [`TaskRecord`] it determines
+/// the task's next state; the table is in ARCHITECTURE.md, and a test enumerates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseEnd {
     /// `RunEnded`.
     Ended(RunOutcome),
     /// `RunBlocked` or `RunPaused`.
     Blocked(TaskBlockedReason),
-    /// The run process died under a living supervisor.
+    /// The run process crashed while its supervisor kept running.
     Crashed(String),
-    /// Given back.
+    /// It was released.
     Released(LeaseReleaseReason),
-    /// Not heard of for a lease time.
+    /// It expired without a heartbeat.
     Expired,
 }
 
-/// The state of a task: the fold of its stream. Also a row of the `tasks` projection, which adds
-/// the lease's deadline: heartbeats are no events.
+/// The state of a task: the fold of its stream. Also a row of the `tasks` projection, which adds the lease's
+/// deadline, because heartbeats are not events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRecord {
     /// The task.
     pub id: TaskId,
-    /// Head of its stream.
+    /// Sequence number of the last folded event.
     pub seq: Seq,
-    /// Hash of the last event folded.
+    /// Hash of the last folded event.
     pub hash: EventHash,
-    /// State.
+    /// The task's state.
     pub state: TaskState,
-    /// What was asked, with later changes of priority.
+    /// The specification, with later changes of priority.
     pub spec: TaskSpec,
-    /// For a fork: where its first run begins.
+    /// For a fork: where its first run starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkedFrom>,
-    /// For a task that a run gave away: which one.
+    /// For a delegated task: the run that delegated it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegated_by: Option<DelegatedBy>,
-    /// How often it was leased: the fencing token of the present lease.
+    /// How many times it was leased: the fencing token of the current lease.
     pub epoch: Epoch,
-    /// Runs that failed.
+    /// Number of runs that failed.
     pub failures: u32,
-    /// Run-process crashes since the last run that ended.
+    /// Crashes of run processes since the last run that ended.
     pub crashes: u32,
-    /// Leases in a row that ended with a fault of the worker, up to [`WORKER_FAULTS_MAX`](super::WORKER_FAULTS_MAX). A
-    /// lease that only was taken from a worker (drained, expired, unknown) says nothing and leaves the number as it is.
+    /// Consecutive leases that ended with a worker fault, up to
+    /// [`WORKER_FAULTS_MAX`](super::WORKER_FAULTS_MAX). Leases that ended because of the worker's state
+    /// (drained, expired, unknown) do not change the number.
     pub worker_faults: u32,
-    /// Runs begun.
+    /// Number of runs started.
     pub runs: u32,
-    /// The run in hand: leased now, or gone on with at the next lease. `None` = the next lease
-    /// begins a new one.
+    /// The current run: leased now, or continued at the next lease. `None` if the next lease starts a new
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// The last run, in hand or ended.
+    /// The latest run, current or ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<RunId>,
-    /// Tasks that it still waits for: what it comes after, or what its run gave away.
+    /// Tasks that it still waits for: dependencies, or tasks that its run delegated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<TaskId>,
     /// The worker that has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<IncarnationId>,
-    /// Since when a worker has it.
+    /// Since when it has been leased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased_at: Option<Timestamp>,
-    /// When it may be leased: its schedule or its backoff.
+    /// When it becomes available, according to its schedule or backoff.
     pub available_at: Timestamp,
-    /// For what it is blocked.
+    /// Why it is blocked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_why: Option<TaskBlockedReason>,
-    /// The last failure, crash or discard, or what a blocked task waits for: for people.
+    /// The last failure, crash or discard, or what a blocked task waits for; for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Its work is done and nothing verified it: why. Of a task that completed, or that asks a person about it.
+    /// If its work is done but nothing verified it: why. Set for a completed task, or one that asks a person
+    /// about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unverified: Option<String>,
     /// When it was submitted.
@@ -102,10 +104,10 @@ pub struct TaskRecord {
     pub ended_at: Option<Timestamp>,
 }
 
-/// Place and time of an event, as the fold needs them.
+/// Position and time of an event, as the fold needs them.
 #[derive(Debug, Clone, Copy)]
 pub struct TaskEventMeta {
-    /// Place in the stream.
+    /// Sequence number in the stream.
     pub seq: Seq,
     /// Hash of the event.
     pub hash: EventHash,
@@ -114,7 +116,7 @@ pub struct TaskEventMeta {
 }
 
 impl TaskRecord {
-    /// The task as its first event makes it.
+    /// Creates the record from the task's first event.
     pub fn from_submitted(id: TaskId, meta: TaskEventMeta, event: TaskSubmitted) -> Self {
         let now = meta.recorded_at;
         let available_at = event.spec.run_at.map_or(now, |at| at.max(now));
@@ -150,10 +152,11 @@ impl TaskRecord {
         }
     }
 
-    /// Folds a whole stream.
+    /// Folds a complete stream.
     ///
     /// # Errors
-    /// [`CorruptLog`]: the stream does not begin with `TaskSubmitted`, or an event cannot follow.
+    ///
+    /// [`CorruptLog`] if the stream does not start with `TaskSubmitted`, or if an event cannot follow.
     pub fn fold(id: TaskId, events: &[Envelope]) -> Result<Option<Self>, CorruptLog> {
         let mut record: Option<Self> = None;
         for event in events {
@@ -174,7 +177,8 @@ impl TaskRecord {
     /// Applies one event after the first.
     ///
     /// # Errors
-    /// [`CorruptLog`]: it cannot follow.
+    ///
+    /// [`CorruptLog`] if it cannot follow.
     pub fn apply(&mut self, meta: TaskEventMeta, event: TaskEvent) -> Result<(), CorruptLog> {
         if meta.seq != self.seq.next() {
             return Err(CorruptLog::Gap { expected: self.seq.next(), found: meta.seq });
@@ -190,7 +194,7 @@ impl TaskRecord {
                 self.worker_faults = 0;
                 self.message = None;
                 self.unverified = None;
-                // Held before its time had come: it waits for that again. An outage's is over.
+                // Paused before its time: it waits for that again. The wait for an outage is over.
                 if !self.waits_for.is_empty() {
                     self.leave_running_state(TaskState::Pending);
                 } else if self.available_at > now && self.blocked_why != Some(TaskBlockedReason::Outage) {
@@ -224,7 +228,7 @@ impl TaskRecord {
                     self.last_run = e.next;
                 }
                 self.message = Some(e.message);
-                // What that run gave away is no other's.
+                // Tasks delegated by that run do not belong to any other.
                 self.waits_for.clear();
                 self.leave_running_state(TaskState::Retryable);
                 self.available_at = e.retry_at;
@@ -243,7 +247,7 @@ impl TaskRecord {
                 self.blocked_why = Some(TaskBlockedReason::Paused);
             }
             TaskEvent::TaskDeliveryBlocked(e) => {
-                // Whatever else could not be delivered is told and left: nobody waits for it.
+                // Any other failed delivery is recorded only: no one waits for it.
                 if self.state == TaskState::Completed && self.spec.delivery_mode() != DeliveryMode::Patch {
                     self.leave_running_state(TaskState::Blocked);
                     self.blocked_why = Some(TaskBlockedReason::Person);
@@ -260,7 +264,7 @@ impl TaskRecord {
                 }
             }
             TaskEvent::TaskDeliveryHookRan(e) => {
-                // The delivery stands; but nobody would look for this in the log.
+                // The delivery succeeded, but no one would look for this failure in the log.
                 if self.state == TaskState::Completed && self.last_run == Some(e.run) {
                     self.message = e.failure_message();
                 }
@@ -269,14 +273,14 @@ impl TaskRecord {
             | TaskEvent::TaskDeliveryRequested(_)
             | TaskEvent::TaskRejected(_) => {}
             TaskEvent::TaskCompleted(e) => {
-                // What went wrong on the way was mended; its events keep it.
+                // Earlier problems were fixed and remain in the events.
                 self.worker_faults = 0;
                 self.message = None;
                 self.unverified = e.unverified;
                 self.set_terminal_state(TaskState::Completed, now);
             }
             TaskEvent::TaskCancelled(e) => {
-                // Whoever looks at it is told which other task that was.
+                // The message names the dependency.
                 if e.by == BY_DEPENDENCY {
                     self.message = Some(e.reason);
                 }
@@ -312,7 +316,7 @@ impl TaskRecord {
         Ok(())
     }
 
-    /// Which events may follow in which state.
+    /// Whether the event may follow in the current state.
     fn can_follow(&self, event: &TaskEvent) -> bool {
         let state = self.state;
         match event {
@@ -364,7 +368,7 @@ impl TaskRecord {
 
     fn apply_dependency_ended(&mut self, on: TaskId, now: Timestamp) {
         self.waits_for.retain(|task| *task != on);
-        // Held by a person as well: it goes on waiting for that.
+        // Also paused by a person: it keeps waiting for that.
         if self.state != TaskState::Pending || !self.waits_for.is_empty() {
             return;
         }
@@ -375,7 +379,8 @@ impl TaskRecord {
         }
     }
 
-    /// Whether the work is done and its result could not be delivered: blocked on a person, with no run in hand.
+    /// Whether the work is done and its result could not be delivered: blocked on a person, without a current
+    /// run.
     pub fn is_undelivered(&self) -> bool {
         self.state == TaskState::Blocked
             && self.blocked_why == Some(TaskBlockedReason::Person)

@@ -1,4 +1,4 @@
-//! What is asked of docket, and the rules that the types do not say.
+//! Task specifications, and the rules that the types do not express.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,63 +19,65 @@ use crate::{
     tool::ToolSet,
 };
 
-/// Longest title, in characters: what a list can show.
+/// Maximum length of a title, in characters: what a list can show.
 pub const TITLE_CHARS_MAX: usize = 200;
-/// Longest task text, in bytes.
+/// Maximum length of a task's text, in bytes.
 pub const TEXT_BYTES_MAX: usize = 128 * 1024;
-/// Longest deduplication key, in bytes: it stands in an index.
+/// Maximum length of a deduplication key, in bytes; it is part of an index.
 pub const DEDUP_KEY_BYTES_MAX: usize = 256;
-/// Longest name of an engine, in bytes.
+/// Maximum length of an engine's name, in bytes.
 pub const ENGINE_BYTES_MAX: usize = 64;
-/// Longest name of a branch, in bytes: its parts are names of files.
+/// Maximum length of a branch name, in bytes; its components are file names.
 const BRANCH_BYTES_MAX: usize = 240;
-/// Most setup lines: more belong into a script of the repository.
+/// Maximum number of setup lines; more belong in a script in the repository.
 pub const SETUP_LINES_MAX: usize = 100;
-/// Longest setup line, or line of tests, in bytes: as long as what a model may run.
+/// Maximum length of a setup or test command, in bytes: the same as for a model's commands.
 pub const SHELL_LINE_BYTES_MAX: usize = 32 * 1024;
-/// Most paths that must exist at the end.
+/// Maximum number of required paths.
 pub const REQUIRES_MAX: usize = 1000;
-/// Most parts of a base's pack: one event names them all. At some 2 MiB each this is a commit of 20 GiB.
+/// Maximum number of parts of a base's pack; one event lists all of them. At about 2 MiB each, this is a
+/// commit of 20 GiB.
 pub const PACK_PARTS_MAX: usize = 10_000;
-/// Most submodules of a base.
+/// Maximum number of submodules of a base.
 pub const SUBMODULES_MAX: usize = 10_000;
-/// Most runs of a task that may fail.
+/// Maximum number of failed runs of a task.
 pub const ATTEMPTS_MAX: u32 = 100;
-/// Most turns of a run that a task or a worker's settings may allow.
+/// Maximum number of turns that a task or a worker's settings may allow a run.
 pub const TURNS_MAX: u32 = 1000;
-/// How deep runs may give work away at most.
+/// Maximum depth of delegation.
 pub const DELEGATION_DEPTH_MAX: u32 = 8;
-/// Longest backoff between two runs, in milliseconds: 30 days. What is added to an instant must give an instant that
-/// a log can hold.
+/// Maximum backoff between two runs, in milliseconds: 30 days. Bounded so that the resulting time can be
+/// represented in a log.
 pub const BACKOFF_MS_MAX: u64 = 30 * 86_400_000;
-/// Longest working time of a run, in milliseconds: 366 days.
+/// Maximum working time of a run, in milliseconds: 366 days.
 pub const WORK_MS_MAX: u64 = 366 * 86_400_000;
 
-/// What is asked of docket: one piece of work.
+/// Specification of a task: one piece of work for docket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskSpec {
     /// One line for lists. At most [`TITLE_CHARS_MAX`] characters.
     pub title: String,
-    /// The work, in words for the model. At most [`TEXT_BYTES_MAX`] bytes.
+    /// The task's text for the model. At most [`TEXT_BYTES_MAX`] bytes.
     pub text: String,
-    /// Queue.
+    /// The queue.
     #[serde(default)]
     pub queue: QueueName,
-    /// Higher goes first; within ± [`PRIORITY_MAX`].
+    /// The priority; higher goes first. Within ± [`PRIORITY_MAX`].
     #[serde(default, deserialize_with = "read_priority")]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i16,
-    /// Not before this instant.
+    /// Earliest start time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
-    /// While a task with this key is not ended, another is not accepted: the submit answers the first.
+    /// Deduplication key: while a task with this key has not ended, no other is accepted, and a submit
+    /// returns the existing one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup_key: Option<String>,
-    /// Runs that may fail before the task is discarded.
+    /// Number of runs that may fail before the task is discarded.
     #[serde(default = "TaskSpec::default_attempts_max")]
     pub attempts_max: u32,
-    /// Run-process crashes before the task is discarded as poison.
+    /// Number of run-process crashes before the task is discarded as poison.
     #[serde(default = "TaskSpec::default_crashes_max")]
     pub crashes_max: u32,
     /// Backoff between runs.
@@ -83,51 +85,51 @@ pub struct TaskSpec {
     pub backoff: Backoff,
     /// The tree it starts from.
     pub base: WorkspaceBase,
-    /// Engine.
+    /// The engine.
     #[serde(default = "TaskSpec::default_engine")]
     pub engine: String,
-    /// Model.
+    /// The model.
     pub model: ModelRef,
-    /// Looks around until something is to be changed; none = [`Self::model`] does.
+    /// The model that explores until something is to be changed; none means [`Self::model`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explore_model: Option<ModelRef>,
-    /// Stands in for a model that stays overloaded.
+    /// The fallback for a model that stays overloaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_model: Option<ModelRef>,
-    /// What is asked of the engine's roles, where that is not as the engine has it.
+    /// Overrides of the engine's roles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<RoleOverride>,
-    /// For `scripted` models: the script.
+    /// The script, for `scripted` models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<BlobRef>,
     /// Settings that differ from the worker's.
     #[serde(default)]
     pub settings: SettingsPatch,
-    /// The shell line that tests the work; none = found by looking at the tree.
+    /// The shell command that tests the work; if absent, it is detected from the tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<String>,
     /// Paths that must exist at the end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<WorkspacePath>,
-    /// Shell lines that make a fresh workspace ready.
+    /// Shell commands that prepare a fresh workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub setup: Vec<String>,
-    /// What the model may do, beside what its worker's policy says: of both the strictest holds.
+    /// The policy for the model, in addition to the worker's; the strictest verdict wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// Branch that the result is to be delivered to.
+    /// The branch to deliver the result to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
-    /// What its end gives by itself; none = that branch, if there is one.
+    /// How the result is delivered automatically; if absent, to that branch, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<DeliveryMode>,
-    /// Tasks submitted together.
+    /// The batch of tasks it was submitted with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
-    /// What people call that batch: one line, at most [`TITLE_CHARS_MAX`] characters.
+    /// The batch's name: one line, at most [`TITLE_CHARS_MAX`] characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_name: Option<String>,
-    /// What must hold before it is leased.
+    /// Conditions for leasing it.
     #[serde(default, skip_serializing_if = "LeaseConditions::is_none")]
     pub conditions: LeaseConditions,
 }
@@ -145,7 +147,7 @@ impl TaskSpec {
         "react".to_owned()
     }
 
-    /// What its end gives by itself.
+    /// Returns how the result is delivered automatically.
     pub const fn delivery_mode(&self) -> DeliveryMode {
         match (self.delivery, &self.branch) {
             (Some(delivery), _) => delivery,
@@ -154,15 +156,16 @@ impl TaskSpec {
         }
     }
 
-    /// The branch that its result goes to where nobody names another.
+    /// Returns the branch for its result if no other is given.
     pub fn result_branch(&self, task: TaskId) -> String {
         self.branch.clone().unwrap_or_else(|| format!("docket/{}", task.short()))
     }
 
-    /// Checks what the types do not.
+    /// Validates what the types do not express.
     ///
     /// # Errors
-    /// The field that is wrong, and what it must be.
+    ///
+    /// [`FieldError`] with the invalid field and its requirement.
     pub fn check(&self) -> Result<(), FieldError> {
         let fail = |field, must| Err(FieldError { field, must });
         if self.title.trim().is_empty() || self.title.chars().count() > TITLE_CHARS_MAX {
@@ -181,7 +184,7 @@ impl TaskSpec {
             return fail("text", "at most 131072 bytes");
         }
         check_priority(self.priority)?;
-        // A NUL is none of PostgreSQL's characters.
+        // PostgreSQL text cannot contain NUL.
         let illegal = |key: &String| key.is_empty() || key.len() > DEDUP_KEY_BYTES_MAX || key.contains('\0');
         if self.dedup_key.as_ref().is_some_and(illegal) {
             return fail("dedup_key", "1 to 256 bytes without NUL");
@@ -191,10 +194,10 @@ impl TaskSpec {
         }
         self.check_retries()?;
         if self.branch.as_ref().is_some_and(|branch| !is_branch_name(branch)) {
-            return fail("branch", "a name that git takes for a branch, as fix/rounding");
+            return fail("branch", "a valid git branch name, such as fix/rounding");
         }
         if self.policy.as_ref().is_some_and(|policy| policy.check().is_err()) {
-            return fail("policy", "a policy within its bounds; `docket policy check FILE` says what is not");
+            return fail("policy", "a valid policy; `docket policy check FILE` reports what is wrong");
         }
         self.settings.check()?;
         self.check_lists()?;
@@ -222,21 +225,21 @@ impl TaskSpec {
         Ok(())
     }
 
-    /// Every list has a length at most: it is recorded, sent to workers and shown.
+    /// Every list is bounded, because it is recorded, sent to workers and displayed.
     fn check_lists(&self) -> Result<(), FieldError> {
         let fail = |field, must| Err(FieldError { field, must });
         if self.setup.len() > SETUP_LINES_MAX {
-            return fail("setup", "at most 100 lines; put more into a script of the repository");
+            return fail("setup", "at most 100 lines; put more into a script in the repository");
         }
-        // An empty command always passes, and no command holds a NUL.
+        // An empty command always passes, and a command cannot contain NUL.
         let is_wrong = |line: &String| {
             line.len() > SHELL_LINE_BYTES_MAX || line.trim().is_empty() || line.contains('\0')
         };
         if self.setup.iter().any(is_wrong) {
-            return fail("setup", "shell lines that are not empty, of at most 32768 bytes, without NUL");
+            return fail("setup", "non-empty shell commands of at most 32768 bytes without NUL");
         }
         if self.tests.as_ref().is_some_and(is_wrong) {
-            return fail("tests", "a shell line that is not empty, of at most 32768 bytes, without NUL");
+            return fail("tests", "a non-empty shell command of at most 32768 bytes without NUL");
         }
         if self.requires.len() > REQUIRES_MAX {
             return fail("requires", "at most 1000 paths");
@@ -255,19 +258,20 @@ impl TaskSpec {
     }
 }
 
-/// Checks a priority: of a new task, and of one whose priority changes.
+/// Checks the priority of a new task, or a changed one.
 ///
 /// # Errors
-/// It is out of its range.
+///
+/// [`FieldError`] if it is out of range.
 pub fn check_priority(priority: i16) -> Result<(), FieldError> {
-    // Not by its absolute value: the lowest number of the type has none.
+    // Not by absolute value, which the type's lowest number does not have.
     if (-PRIORITY_MAX..=PRIORITY_MAX).contains(&priority) {
         return Ok(());
     }
     Err(FieldError { field: "priority", must: "within -1000 and 1000" })
 }
 
-/// Whether git takes the name for a branch: the rules of `git check-ref-format --branch`.
+/// Whether git accepts the name for a branch: the rules of `git check-ref-format --branch`.
 pub fn is_branch_name(name: &str) -> bool {
     let illegal = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
     let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
@@ -282,21 +286,23 @@ pub fn is_branch_name(name: &str) -> bool {
         && name.split('/').all(part)
 }
 
-/// Checks where the models of a task are to be asked.
+/// Checks the models of a task.
 ///
 /// # Errors
-/// As [`check_model`].
+///
+/// As for [`check_model`].
 pub fn check_models(spec: &TaskSpec) -> Result<(), FieldError> {
     let all = [Some(&spec.model), spec.explore_model.as_ref(), spec.fallback_model.as_ref()];
     let of_roles = spec.roles.iter().filter_map(|role| role.model.as_ref());
     all.into_iter().flatten().chain(of_roles).try_for_each(check_model)
 }
 
-/// Checks how and where a model is to be asked: a provider that docket speaks to, and an address that a run can ask at, and that may stand in a log for ever.
-/// What is recorded already is not checked again.
+/// Checks a model: its provider must be supported, and its address must be usable by a run and safe to record
+/// permanently. Recorded models are not checked again.
 ///
 /// # Errors
-/// The field that is wrong, and what it must be.
+///
+/// [`FieldError`] with the invalid field and its requirement.
 pub fn check_model(model: &ModelRef) -> Result<(), FieldError> {
     if !ModelRef::PROVIDERS.contains(&model.provider.as_str()) {
         let must = "one of anthropic, openai, openai-responses and scripted";
@@ -321,9 +327,9 @@ pub fn check_model(model: &ModelRef) -> Result<(), FieldError> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Backoff {
-    /// Wait before the first retry.
+    /// Wait before the first retry, in milliseconds.
     pub base_ms: u64,
-    /// Longest wait.
+    /// Maximum wait, in milliseconds.
     pub max_ms: u64,
 }
 
@@ -334,8 +340,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The wait before the retry after `failures` failed runs. `jitter` is drawn by the caller and
-    /// taken modulo its range, so that this stays pure.
+    /// Returns the wait before the retry after `failures` failed runs. The caller draws `jitter`, which is
+    /// taken modulo its range, so that the function remains pure.
     pub const fn delay_ms(&self, failures: u32, jitter: u64) -> u64 {
         let doublings = if failures == 0 { 0 } else { failures - 1 };
         let factor = if doublings >= 63 { u64::MAX } else { 1 << doublings };
@@ -346,13 +352,13 @@ impl Backoff {
         (wait - wait / 4).saturating_add(if span == 0 { 0 } else { jitter % span })
     }
 
-    /// The longest wait in milliseconds that [`Self::delay_ms`] gives.
+    /// Returns the longest wait that [`Self::delay_ms`] can return, in milliseconds.
     pub const fn max_delay_ms(&self) -> u64 {
         self.max_ms.saturating_add(self.max_ms / 4)
     }
 }
 
-/// Settings a task overrides; what is absent is the worker's.
+/// Settings that a task overrides; absent ones are the worker's.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SettingsPatch {
@@ -401,8 +407,8 @@ pub struct SettingsPatch {
 }
 
 impl SettingsPatch {
-    /// Checks the ranges, which are those of the worker's own settings and of the command line. A zero that means
-    /// "no limit" there is none here: a task sets a limit or leaves it out.
+    /// Validates the ranges, which are those of the worker's own settings and of the command line. A zero
+    /// that means "no limit" there is not allowed here: a task sets a limit or omits it.
     fn check(&self) -> Result<(), FieldError> {
         let small = |n: Option<u32>, low: u32, high: u32| n.is_none_or(|n| (low..=high).contains(&n));
         let large = |n: Option<u64>, low: u64, high: u64| n.is_none_or(|n| (low..=high).contains(&n));
@@ -435,7 +441,7 @@ impl SettingsPatch {
         }
     }
 
-    /// This patch laid over another: what this one leaves out is as the other has it.
+    /// Returns this patch with missing fields taken from another.
     pub fn with_defaults(self, under: Self) -> Self {
         let Self {
             turns_max,

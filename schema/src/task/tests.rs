@@ -1,4 +1,4 @@
-//! Backoff, and the words of the states.
+//! Backoff, and the names of the states.
 
 use super::*;
 use crate::message::ModelRef;
@@ -16,7 +16,7 @@ fn backoff_doubles_up_to_its_cap_and_jitters_by_a_quarter() {
     assert_eq!(Backoff { base_ms: 0, max_ms: 0 }.delay_ms(1, 7), 0);
 }
 
-/// A task that keeps every rule.
+/// A valid task.
 fn valid_spec() -> TaskSpec {
     let blob = crate::content::BlobRef::for_bytes(b"tree");
     let base = serde_json::json!({ "manifest": blob, "tree": crate::ids::TreeHash::ZERO });
@@ -25,7 +25,7 @@ fn valid_spec() -> TaskSpec {
     serde_json::from_value(whole).expect("a task")
 }
 
-/// Every entrance (HTTP, inbox, schedules, delegation, the command line) shares this check.
+/// All entry points (HTTP, inbox, schedules, delegation, the command line) share this check.
 #[test]
 fn out_of_range_numbers_are_reported_with_their_field() {
     type Set = fn(&mut TaskSpec, i64);
@@ -94,7 +94,7 @@ fn out_of_range_numbers_are_reported_with_their_field() {
     }
 }
 
-/// What a retry waits for is written into the log, and must be an instant that reads back.
+/// The wait of a retry is recorded in the log and must be a representable time.
 #[test]
 fn longest_backoff_gives_a_representable_instant() {
     let longest = Backoff { base_ms: BACKOFF_MS_MAX, max_ms: BACKOFF_MS_MAX };

@@ -1,4 +1,4 @@
-//! What of a tool call the log holds and decisions need: its recovery class, and the facts of its result.
+//! Recorded data of a tool call that decisions need: its recovery class, and the facts of its result.
 
 mod network_activity;
 mod not_run;

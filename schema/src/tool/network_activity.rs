@@ -1,32 +1,32 @@
-//! What a call did on the network, where policy granted it: kept with its result, so that it can be audited.
+//! Network activity of a call with a network grant, recorded with its result for auditing.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Places that a call's record names, of each kind.
+/// Maximum number of destinations listed in a call's record, of each kind.
 pub const NETWORK_HOSTS_MAX: usize = 50;
 
-/// What a call reached, and what it was refused.
+/// The destinations that a call reached, and those it was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct NetworkActivity {
-    /// Places that were reached.
+    /// Destinations reached.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reached: Vec<ReachedHost>,
-    /// Places that were refused.
+    /// Destinations refused.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedHost>,
-    /// Connections and refusals at further places, which are not named.
+    /// Number of connections and refusals at further destinations that are not listed.
     #[serde(skip_serializing_if = "crate::event::is_zero")]
     pub left_out: u32,
 }
 
-/// A place that a call reached.
+/// A destination that a call reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReachedHost {
     /// `HOST:PORT`.
     pub place: String,
-    /// Connections.
+    /// Number of connections.
     pub connections: u32,
     /// Bytes sent there.
     pub sent_bytes: u64,
@@ -34,13 +34,13 @@ pub struct ReachedHost {
     pub received_bytes: u64,
 }
 
-/// A place that a call was refused.
+/// A destination that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedHost {
-    /// `HOST:PORT`, as asked for.
+    /// `HOST:PORT`, as requested.
     pub place: String,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// How often.
+    /// Number of refusals.
     pub times: u32,
 }

@@ -1,18 +1,18 @@
-//! The reasons for which a check does not run, recorded with its result because engines decide by the log alone.
+//! Reasons for a check that did not run, recorded with its result because engines decide by the log alone.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The cause for which a check did not run, or not to its end.
+/// Cause of a check that did not run, or not completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NotRunCause {
     /// The sandbox could not start it: a fault of the worker, never of the run.
     Sandbox,
-    /// The workspace, or what ran in it, kept the sandbox from running the check or from cleaning up after it: folders
-    /// that nest too deep, a repository that cannot be protected. The run may have caused it.
+    /// The workspace, or processes in it, prevented the sandbox from running the check or from cleaning up:
+    /// folders nested too deeply, a repository that cannot be protected. The run may have caused it.
     Workspace,
-    /// A program that it calls was not found (exit status 127) or cannot be executed (126).
+    /// A program it calls was not found (exit status 127) or cannot be executed (126).
     ProgramMissing,
     /// The test runner is not installed: `No module named pytest`.
     RunnerMissing,
@@ -22,31 +22,31 @@ pub enum NotRunCause {
     CollectionFailed,
     /// The tests do not compile.
     CompileFailed,
-    /// The runner ran no test, although files with tests exist.
+    /// The runner ran no tests, although files with tests exist.
     NoTests,
-    /// Its time limit ended it.
+    /// It reached its time limit.
     TimedOut,
-    /// A signal ended it.
+    /// It was killed by a signal.
     Killed,
     /// It used more memory, processes, disk space or output than allowed.
     LimitExceeded,
 }
 
-/// How far a check came, from least to most. A check that comes less far at the end of a run than before it was held
-/// back by the run.
+/// How far a check got, in ascending order. A check that gets less far at the end of a run than before was
+/// broken by the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CheckProgress {
-    /// Nothing is known: the sandbox did not start it.
+    /// The sandbox did not start it, so nothing is known.
     NotStarted,
-    /// No command can run in the workspace as it is.
+    /// No command can run in the workspace.
     NoWorkspace,
     /// Its runner is not installed.
     NoRunner,
-    /// Its runner started and could not load all tests.
+    /// Its runner started but could not load all tests.
     NotCollected,
-    /// Tests ran, and something ended them early.
+    /// Tests ran and were interrupted.
     Interrupted,
-    /// It ran to its end.
+    /// It ran to completion.
     Ran,
 }
 
@@ -66,7 +66,7 @@ impl NotRunCause {
         Self::LimitExceeded,
     ];
 
-    /// How far a check comes with this cause.
+    /// Returns how far a check gets with this cause.
     #[must_use]
     pub const fn progress(self) -> CheckProgress {
         match self {
@@ -86,30 +86,31 @@ pub struct NotRun {
     pub cause: NotRunCause,
     /// The reason for people, as the end of a sentence: `pytest is not there`.
     pub reason: String,
-    /// Name of the program, runner or package that is missing; `None` for other causes.
+    /// Name of the missing program, runner or package; `None` for other causes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
-    /// Test files, modules or packages that could not be loaded, as the runner names them; not all where it names
-    /// none or very many.
+    /// Test files, modules or packages that could not be loaded, as the runner lists them; incomplete if it
+    /// lists none or very many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncollected: Vec<String>,
-    /// Other tests ran: only those above did not.
+    /// Whether other tests ran.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partly: bool,
-    /// The run may have caused it: it changed files that say how the project is tested, or it wrote the check itself.
+    /// Whether the run may have caused it: it changed files that configure the project's tests, or it wrote
+    /// the check itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_run: bool,
 }
 
 impl NotRun {
-    /// A check with this cause and nothing more known.
+    /// Creates the reason without further details.
     #[must_use]
     pub fn new(cause: NotRunCause, reason: impl Into<String>) -> Self {
         let reason = reason.into();
         Self { cause, reason, missing: None, uncollected: Vec::new(), partly: false, by_run: false }
     }
 
-    /// A check that lacks this program, runner or package.
+    /// Creates the reason for a missing program, runner or package.
     #[must_use]
     pub fn for_missing(cause: NotRunCause, name: &str) -> Self {
         Self { missing: Some(name.to_owned()), ..Self::new(cause, format!("{name} is not there")) }

@@ -1,8 +1,8 @@
-//! What a tool call leaves behind for decisions: its recovery class, and the facts of its result.
+//! Recorded data of a tool call for decisions: its recovery class, and the facts of its result.
 //!
-//! The worker's tools make these, the log keeps them inline in a result, engines decide by them
-//! without opening a blob. Facts are read tolerantly: every field has a default, so that a log
-//! written by another version still folds.
+//! The worker's tools create them, the log stores them inline in a result, and engines use them without
+//! loading a blob. Facts are decoded tolerantly: every field has a default, so that a log written by another
+//! version still folds.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,30 +20,31 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RecoveryClass {
-    /// Only reads the workspace: run again as it is.
+    /// Only reads the workspace: run again.
     Reads,
-    /// Effects end at the workspace: restore the last snapshot, then run again.
+    /// Effects are limited to the workspace: restore the last snapshot, then run again.
     Workspace,
-    /// Effects may reach beyond the workspace: never silently run again.
+    /// Effects may reach beyond the workspace: never run again silently.
     External,
 }
 
-/// Which tools a run's model has. The tools themselves are pinned by their specifications; this is what a task asks for.
+/// The set of tools a run's model has. The tools themselves are pinned by their specifications; this is what
+/// a task requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolSet {
-    /// The seven: few on purpose.
+    /// The seven core tools.
     #[default]
     Core,
-    /// Files, git, commands, virtual environments and memory, each by a tool of its own.
+    /// Separate tools for files, git, commands, virtual environments and memory.
     Wide,
 }
 
 impl ToolSet {
-    /// All of them.
+    /// All tool sets.
     pub const ALL: [Self; 2] = [Self::Core, Self::Wide];
 
-    /// Its name.
+    /// Returns the set's name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -52,7 +53,7 @@ impl ToolSet {
         }
     }
 
-    /// Whether it is the one that a run has which asks for none.
+    /// Whether it is the default.
     #[must_use]
     pub fn is_core(&self) -> bool {
         *self == Self::Core
@@ -67,22 +68,22 @@ impl std::str::FromStr for ToolSet {
     }
 }
 
-/// What a command used too much of, and was ended for.
+/// The resource whose limit a command exceeded, for which it was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExceededResource {
-    /// Memory; the kernel ended a process of it.
+    /// Memory; the kernel killed one of its processes.
     Memory,
-    /// Processes; the kernel refused it many.
+    /// Processes; the kernel refused to create more.
     Processes,
-    /// Space or files of the workspace.
+    /// Size or number of files in the workspace.
     Disk,
     /// Output.
     Output,
 }
 
 impl ExceededResource {
-    /// As part of a sentence: "it used more … than allowed".
+    /// Returns the resource as part of the sentence "it used more … than allowed".
     #[must_use]
     pub const fn as_noun(self) -> &'static str {
         match self {
@@ -94,23 +95,23 @@ impl ExceededResource {
     }
 }
 
-/// How an edit's search text was found in the file, from strict to loose.
+/// How an edit's search text was matched, from strict to loose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EditLevel {
-    /// Nothing was to be done: the file already holds the replacement at its one place.
+    /// Nothing to do: the file already contains the replacement at the only matching place.
     AlreadyApplied,
-    /// Byte for byte, line ends aside.
+    /// Byte for byte, except line endings.
     Exact,
-    /// But for blanks within and at the ends of lines, and blank lines.
+    /// Except blanks within and at the end of lines, and blank lines.
     Whitespace,
-    /// But for the depth of indentation.
+    /// Except the depth of indentation.
     Indentation,
-    /// But for small slips, by similarity and with every safeguard.
+    /// By similarity, except small typos, with every safeguard.
     Fuzzy,
 }
 
-/// What a test runner counted.
+/// Counts reported by a test runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TestCounts {
@@ -118,88 +119,88 @@ pub struct TestCounts {
     pub passed: u32,
     /// Tests that ran and failed.
     pub failed: u32,
-    /// Tests that could not be run: collection, compilation, set-up.
+    /// Tests that could not be run: collection, compilation, setup.
     pub errors: u32,
-    /// Tests that were left out on purpose.
+    /// Tests that were skipped on purpose.
     pub skipped: u32,
 }
 
 impl TestCounts {
-    /// All tests that were named, whatever became of them.
+    /// Returns the number of all reported tests.
     #[must_use]
     pub const fn total(self) -> u32 {
         self.passed.saturating_add(self.failed).saturating_add(self.errors).saturating_add(self.skipped)
     }
 }
 
-/// What became of a linter after a batch of edits.
+/// Result of a linter after a batch of edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LintStatus {
-    /// It found nothing, or nothing that was not there before the run.
+    /// No findings, or none that did not exist before the run.
     Clean,
-    /// It found something.
+    /// It reported findings.
     Findings,
-    /// Its time limit ended it.
+    /// It reached its time limit.
     TimedOut,
     /// It is not installed, or could not be started.
     Missing,
 }
 
-/// A linter's word on a batch of edits.
+/// A linter's result for a batch of edits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LintResult {
     /// The linter's name, as pinned.
     pub linter: String,
-    /// What became of it.
+    /// The result.
     pub status: LintStatus,
-    /// How many findings it told; at least 1 where it found something. Where it is known what was there before the
-    /// run, only those that the run added.
+    /// Number of findings; at least 1 if there are any. If the findings from before the run are known, only
+    /// those the run added.
     #[serde(default)]
     pub findings: u32,
-    /// How many findings were there before the run.
+    /// Number of findings from before the run.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub old: u32,
-    /// What it found in files that this batch was the first of the run to change, before it did.
+    /// Findings from before the run in files that this batch was the first to change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<LintBaseline>,
 }
 
 impl LintResult {
-    /// A linter's word without any finding.
+    /// Creates a result without findings.
     #[must_use]
     pub fn without_findings(linter: &str, status: LintStatus) -> Self {
         Self { linter: linter.to_owned(), status, findings: 0, old: 0, before: None }
     }
 }
 
-/// What a linter found in files before a run changed them.
+/// A linter's findings in files before a run changed them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LintBaseline {
-    /// Which files: those that the run made are among them.
+    /// The files, including those the run created.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<WorkspacePath>,
-    /// The findings, each as two short hashes: of its place and words, and of its line's text.
+    /// The findings, each as two short hashes: of its location and message, and of its line's text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<String>,
 }
 
-/// The hash of a file as a call read or wrote it: what "read before write" compares with.
+/// The hash of a file as a call read or wrote it, used to enforce "read before write".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileVersion {
-    /// Which file.
+    /// The file.
     pub path: WorkspacePath,
-    /// BLAKE3 of its bytes at that moment.
+    /// BLAKE3 hash of its bytes at that time.
     pub hash: BlobHash,
 }
 
-/// Lines of a file that a result shows, numbered from 1.
+/// A range of lines of a file shown in a result, numbered from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LineRange {
-    /// The first one.
+    /// The first line.
     pub first: u64,
-    /// The last one, itself included.
+    /// The last line, inclusive.
     pub last: u64,
 }
 
@@ -207,103 +208,104 @@ pub struct LineRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LineCounts {
-    /// Lines in the new files that the old ones lack.
+    /// Lines of the new files that the old ones do not have.
     pub added: u32,
-    /// Lines of the old files that the new ones lack.
+    /// Lines of the old files that the new ones do not have.
     pub removed: u32,
 }
 
-/// What decisions need to know of a tool result beyond its text.
+/// Facts of a tool result that decisions need in addition to its text.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ToolFacts {
-    /// Files as this call read or left them: these enter the run's read set.
+    /// Files as this call read or wrote them; they are added to the run's read set.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<FileVersion>,
-    /// Lines of the one file of `read` that the result shows; none in logs from before they were noted.
+    /// Lines of the single file in `read` that the result shows; empty in older logs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shown: Vec<LineRange>,
-    /// Nothing is shown again: the result says that an earlier one, this call's, shows it.
+    /// The result shows nothing and refers to the result of this earlier call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_as: Option<CallId>,
     /// Files that a file tool wrote.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<WorkspacePath>,
-    /// A command ran: the tree has to be walked to know what changed.
+    /// A command ran: the tree must be scanned to find out what changed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub may_have_changed_tree: bool,
-    /// Exit status of a command; `None` where none ran or a signal ended it.
+    /// Exit status of a command; `None` if none ran or a signal ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit: Option<i32>,
-    /// The time limit ended the command.
+    /// Whether the command reached its time limit.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
-    /// It used too much of this, and was ended for it.
+    /// The resource limit it exceeded, for which it was killed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exceeded: Option<ExceededResource>,
     /// The error with numbers, addresses and temporary paths replaced: equal for equal causes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_signature: Option<String>,
-    /// What a test runner counted, where its output could be read.
+    /// Test counts, if the runner's output could be parsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tests: Option<TestCounts>,
-    /// Names of tests that failed, as the runner gives them; not all where there are many, and none in logs from
-    /// before they were noted.
+    /// Names of failed tests as the runner reports them; incomplete if there are many, and empty in older
+    /// logs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failing: Vec<String>,
     /// Why tests did not run, or not all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_run: Option<NotRun>,
-    /// Files that hold tests, the first ones, where the runner ran none at all.
+    /// The first files with tests, if the runner ran none at all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unrun: Vec<WorkspacePath>,
-    /// Files that held tests in the base and hold none any more; of a final check only.
+    /// Files that had tests in the base and have none now; for a final check only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub removed_tests: Vec<WorkspacePath>,
-    /// Paths that a command changed and its role may not, the first ones: they are again as they were before it.
+    /// The first paths that a command changed outside its role's write scope; they were restored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub put_back: Vec<WorkspacePath>,
-    /// The loosest level that an edit of this call needed.
+    /// The loosest match level that an edit of this call needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edit_level: Option<EditLevel>,
     /// Lines that a file tool added and removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines: Option<LineCounts>,
-    /// What the workspace differs in from its base; of the call that looks at that.
+    /// Changes of the workspace relative to its base; for the call that determines them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<WorkspaceChanges>,
-    /// What linters said of the batch of edits that this call ends; of a final check, that its linter is missing.
+    /// Linter results for the batch of edits that this call ends; for a final check, that its linter is not
+    /// installed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lint: Vec<LintResult>,
-    /// What a command did on the network, where policy granted it.
+    /// Network activity of a command with a network grant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkActivity>,
-    /// What a child task came to, of the call that gave it away.
+    /// Result of a child task, for the call that delegated it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub child: Option<ChildFacts>,
 }
 
-/// What a child task came to, and what it used: of its parent's budgets.
+/// Result of a child task, and its use of the parent's budgets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChildFacts {
     /// The child.
     pub task: TaskId,
-    /// Its last run, where it had one.
+    /// The child's last run, if it had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
     /// How it ended.
     pub state: TaskState,
     /// Tokens of all its runs and of their children.
     pub tokens: u64,
-    /// Nano-dollars, likewise.
+    /// Cost of these in nano-dollars.
     pub cost_nusd: u64,
-    /// Milliseconds that they worked; 0 in logs from before that was noted.
+    /// Working time of these in milliseconds; 0 in older logs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub worked_ms: u64,
-    /// Paths that were taken over from it.
+    /// Paths that were merged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub merged: Vec<WorkspacePath>,
-    /// Paths that were not, for both changed them.
+    /// Conflicting paths, which were not merged because both sides changed them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<WorkspacePath>,
 }

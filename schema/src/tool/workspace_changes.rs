@@ -1,69 +1,69 @@
-//! What a workspace differs in from its base: files, and places in them.
+//! Changes of a workspace relative to its base: files and hunks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{content::WorkspacePath, event::is_zero};
 
-/// What became of a file.
+/// Change of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileDiff {
     /// The file.
     pub path: WorkspacePath,
-    /// What happened to it.
+    /// The kind of change.
     pub change: FileChangeKind,
-    /// Lines added.
+    /// Number of lines added.
     pub added: u32,
-    /// Lines removed.
+    /// Number of lines removed.
     pub removed: u32,
 }
 
-/// What happened to a file.
+/// Kind of change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FileChangeKind {
-    /// It was made.
+    /// The file was created.
     Added,
-    /// Its text is another.
+    /// Its text changed.
     Modified,
-    /// It is gone.
+    /// The file was deleted.
     Removed,
-    /// It is another, and no text that could be compared.
+    /// It changed, but is not text that could be compared.
     Opaque,
 }
 
-/// A place in a file that changed, as a unified diff counts it.
+/// A changed region of a file, counted as in a unified diff.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hunk {
     /// The file.
     pub path: WorkspacePath,
-    /// First line before.
+    /// First line before the change.
     pub old_start: u32,
-    /// Lines before.
+    /// Number of lines before the change.
     pub old_lines: u32,
-    /// First line now.
+    /// First line after the change.
     pub new_start: u32,
-    /// Lines now.
+    /// Number of lines after the change.
     pub new_lines: u32,
 }
 
-/// What a workspace differs in from its base, without anybody's words.
+/// Changes of a workspace relative to its base, without a description.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct WorkspaceChanges {
-    /// The files, in order of their paths.
+    /// The files, ordered by path.
     pub files: Vec<FileDiff>,
-    /// The places, file by file.
+    /// The hunks, file by file.
     pub hunks: Vec<Hunk>,
-    /// Files and places that are left out.
+    /// Number of files and hunks that are omitted.
     #[serde(skip_serializing_if = "is_zero")]
     pub more: u32,
 }
 
 impl WorkspaceChanges {
-    /// Lines added and removed, over all files.
+    /// Returns the number of lines added and removed, over all files.
     #[must_use]
     pub fn changed_line_count(&self) -> u32 {
         self.files.iter().fold(0, |sum, file| sum.saturating_add(file.added).saturating_add(file.removed))

@@ -1,9 +1,9 @@
-//! A run as a trace for observability tools: spans derived from its events, in OpenTelemetry's terms.
+//! Traces for observability tools: spans derived from a run's events, in OpenTelemetry's terms.
 //!
-//! Nothing is instrumented and nothing is lost in a crash: a trace is one more fold of the log. Ids follow from the
-//! run and its events, so that spans sent twice are the same spans, whoever sends them. Names and attributes are those
-//! of the semantic conventions for generative AI (`gen_ai.*`, release 1.41, status Development); what they have no
-//! word for stands under `docket.*`. Spans hold no prompt, no answer, no argument and no output.
+//! There is no instrumentation and nothing is lost in a crash: a trace is another fold of the log. Ids are
+//! derived from the run and its events, so that spans sent twice are identical. Names and attributes follow
+//! the semantic conventions for generative AI (`gen_ai.*`, release 1.41, status Development); attributes
+//! without a convention are under `docket.*`. Spans contain no prompts, replies, arguments or outputs.
 
 mod otlp;
 mod run_spans;

@@ -1,5 +1,6 @@
-//! Spans as OTLP's JSON form (opentelemetry-proto 1.x, `ExportTraceServiceRequest`): what a collector takes at
-//! `/v1/traces`. Ids are hexadecimal, 64-bit numbers are texts, as the specification of OTLP/HTTP wants it.
+//! OTLP JSON encoding of spans (opentelemetry-proto 1.x, `ExportTraceServiceRequest`), as a collector accepts
+//! it at `/v1/traces`. Ids are hexadecimal and 64-bit numbers are strings, as required by the OTLP/HTTP
+//! specification.
 
 use std::fmt::Write as _;
 
@@ -8,18 +9,18 @@ use serde_json::{Value as Json, json};
 use super::span::{AttributeValue, Span, SpanEvent, SpanKind};
 use crate::ids::Timestamp;
 
-/// What the spans are of: the service, as its owner names it.
+/// The resource of the spans: the service, as named by its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceResource {
     /// `service.name`.
     pub service: String,
     /// `service.version`.
     pub version: String,
-    /// Others, by their names.
+    /// Other attributes, by name.
     pub attributes: Vec<(String, String)>,
 }
 
-/// One request with these spans.
+/// Builds one request with these spans.
 pub fn export_request(resource: &TraceResource, spans: &[Span]) -> Json {
     let text = |name: &str, value: &str| json!({ "key": name, "value": { "stringValue": value } });
     let mut of = vec![text("service.name", &resource.service), text("service.version", &resource.version)];

@@ -1,9 +1,9 @@
-//! The fold: events of one run's own stream in, spans out, each as soon as it has ended.
+//! The fold from events of a run's own stream to spans, each emitted as soon as it has ended.
 //!
 //! ```text
 //! invoke_agent react                 the run
 //! └─ turn                            a decision and all it causes
-//!    ├─ chat claude-sonnet-5-5       a model call; a failed attempt is one of its own
+//!    ├─ chat claude-sonnet-5-5       a model call; each failed attempt has its own span
 //!    ├─ execute_tool edit_file       a tool call
 //!    └─ gate tests                   a final check
 //! ```
@@ -21,10 +21,10 @@ use crate::{
     tool::RecoveryClass,
 };
 
-/// Most moments that a run's own span keeps: what restarts it, pauses it, blocks it.
+/// Maximum number of span events on a run's own span: recoveries, pauses, blocks.
 const SPAN_EVENTS_MAX: usize = 128;
 
-/// See the module.
+/// Folds a run into spans. See the module documentation.
 #[derive(Debug, Clone)]
 pub struct RunSpans {
     run: RunId,
@@ -34,7 +34,7 @@ pub struct RunSpans {
     began_at: Option<Timestamp>,
     link: Option<TraceId>,
     turn: Option<(Turn, Timestamp)>,
-    /// When something of the run's own was last recorded: words of others do not make a turn longer.
+    /// When the run itself last recorded something: events written by others do not extend a turn.
     worked_at: Timestamp,
     open_request: Option<(ModelRequested, Timestamp)>,
     role: Option<String>,
@@ -45,19 +45,19 @@ pub struct RunSpans {
     cost: ModelCost,
 }
 
-/// Up to when the calls of a batch have run.
+/// End times of the calls of a batch so far.
 #[derive(Debug, Clone, Copy)]
 struct CallBatch {
-    /// Those that change something.
+    /// End of the last call that changes something.
     changed: Timestamp,
-    /// Those that read.
+    /// End of the last call that only reads.
     read: Timestamp,
 }
 
 type SpanAttributes = Vec<(&'static str, AttributeValue)>;
 
 impl RunSpans {
-    /// The spans of this run, of which no event was taken yet.
+    /// Creates the fold of this run, before its first event.
     pub fn new(run: RunId) -> Self {
         Self {
             run,
@@ -78,10 +78,11 @@ impl RunSpans {
         }
     }
 
-    /// Takes the first event of a run whose history this one shares, the furthest first: it says which engine and model.
+    /// Applies the first event of an ancestor run, starting with the root, to learn engine and model.
     ///
     /// # Errors
-    /// This build does not know the event.
+    ///
+    /// Fails if this build does not know the event.
     pub fn inherit_event(&mut self, envelope: &Envelope) -> Result<(), DecodeError> {
         let event = RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str())?;
         if let RunEvent::RunStarted(e) = event {
@@ -92,15 +93,16 @@ impl RunSpans {
         Ok(())
     }
 
-    /// Takes the next event of the run's own stream; the spans that end with it.
+    /// Applies the next event of the run's own stream. Returns the spans that end with it.
     ///
     /// # Errors
-    /// This build does not know the event.
+    ///
+    /// Fails if this build does not know the event.
     pub fn apply_event(&mut self, envelope: &Envelope) -> Result<Vec<Span>, DecodeError> {
         let event = RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str())?;
         let at = envelope.recorded_at;
         self.began_at.get_or_insert(at);
-        // A child is given work in the middle of a call, which ends before the turn does.
+        // Delegation happens in the middle of a call, which ends before the turn does.
         let is_own =
             event.author() != EventAuthor::Coordinator && !matches!(event, RunEvent::RunRecovered(_));
         let mut ended = Vec::new();
@@ -213,12 +215,12 @@ impl RunSpans {
         SpanId::from_run_and_name(self.run, &format!("turn {turn}"))
     }
 
-    /// The turn that ends because another begins, if one does.
+    /// Starts a turn. Returns the span of the previous one, if there was one.
     fn begin_turn(&mut self, turn: Turn, at: Timestamp) -> Option<Span> {
         if self.turn.is_some_and(|(now, _)| now >= turn) {
             return None;
         }
-        // A run that rests overnight does not think all night.
+        // The turn ends with the run's last activity, so that a night's pause does not count.
         let over = self.end_turn(self.worked_at);
         self.turn = Some((turn, at));
         over
@@ -235,7 +237,7 @@ impl RunSpans {
 
     fn chat_span(&mut self, call: &CallId, (began, at): (Timestamp, Timestamp)) -> Option<Span> {
         let (asked, asked_at) = self.open_request.take_if(|(asked, _)| asked.call == *call)?;
-        // The worker's clock measured it, the store's says when it was asked.
+        // The duration is measured by the worker's clock, the request time is recorded by the store's.
         let began = began.max(asked_at);
         let id = format!("{} {}", asked.call.0, asked.attempt);
         let name = format!("chat {}", asked.model.name);
@@ -272,12 +274,13 @@ impl RunSpans {
     fn failed_span(&mut self, e: &ModelFailed, at: Timestamp) -> Option<Span> {
         let mut span = self.chat_span(&e.call, (subtract_ms(at, e.duration_ms), at))?;
         span.attributes.push(("error.type", e.error.clone().into()));
-        // The provider's own words may repeat what it was asked.
+        // Only the error kind, because the provider's message may repeat parts of the prompt.
         span.error = Some(e.error.clone());
         Some(span)
     }
 
-    /// When a call ran: calls that only read run together, those that change something one after another.
+    /// Returns when a call ran: read-only calls run in parallel, those that change something one after
+    /// another.
     fn call_interval(&mut self, reads: bool, duration_ms: u64, at: Timestamp) -> (Timestamp, Timestamp) {
         let began = subtract_ms(at, duration_ms);
         let CallBatch { changed, read } = self.batch.unwrap_or(CallBatch { changed: began, read: began });
@@ -369,7 +372,8 @@ impl RunSpans {
             let kind = serde_json::to_value(why).ok();
             let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or("failed").to_owned();
             of.push(("error.type", kind.clone().into()));
-            // Its words may hold a provider's, and those what it was asked.
+            // Only the kind, because the message may contain the provider's, which may repeat parts of the
+            // prompt.
             span.error = Some(kind);
         }
         ended.push(span);
@@ -377,7 +381,7 @@ impl RunSpans {
     }
 }
 
-/// A provider as the conventions name it.
+/// Returns a provider's name according to the conventions.
 fn provider_name(name: &str) -> String {
     match name {
         "openai-responses" => "openai".to_owned(),
@@ -394,7 +398,7 @@ const fn purpose_name(purpose: CallPurpose) -> &'static str {
     }
 }
 
-/// Why a model stopped, in the words of the conventions where they have one.
+/// Returns a model's stop reason in the terms of the conventions, if there is one.
 fn finish_reason(stop: &StopReason) -> String {
     match stop {
         StopReason::EndTurn | StopReason::StopSequence => "stop".to_owned(),

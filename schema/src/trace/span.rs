@@ -1,4 +1,4 @@
-//! A span: what took how long, within what, and how it ended.
+//! A span: a timed operation, its parent, and its outcome.
 
 use crate::ids::{RunId, Timestamp};
 
@@ -7,7 +7,7 @@ use crate::ids::{RunId, Timestamp};
 pub struct TraceId(pub [u8; 16]);
 
 impl TraceId {
-    /// The trace of a run: its id, so that whoever has one finds the other.
+    /// Returns the trace id of a run. It equals the run's id, so that either can be found from the other.
     pub const fn from_run(run: RunId) -> Self {
         Self(run.0.into_bytes())
     }
@@ -18,7 +18,7 @@ impl TraceId {
 pub struct SpanId(pub [u8; 8]);
 
 impl SpanId {
-    /// The span of this name in a run. The same whenever it is derived.
+    /// Returns the id of the span with this name in a run. It is always the same.
     pub fn from_run_and_name(run: RunId, name: &str) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(run.0.as_bytes());
@@ -29,12 +29,12 @@ impl SpanId {
     }
 }
 
-/// Where the work of a span is done.
+/// Where a span's work is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
-    /// Here.
+    /// In this process.
     Internal,
-    /// By a server that is asked.
+    /// On a server that is called.
     Client,
 }
 
@@ -47,9 +47,9 @@ pub enum AttributeValue {
     Int(i64),
     /// A number.
     Double(f64),
-    /// Yes or no.
+    /// A Boolean.
     Bool(bool),
-    /// Texts in order.
+    /// An array of texts.
     TextList(Vec<String>),
 }
 
@@ -83,27 +83,27 @@ impl From<bool> for AttributeValue {
     }
 }
 
-/// Something that happened at one moment of a span.
+/// An event within a span.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanEvent {
-    /// What.
+    /// The event's name.
     pub name: &'static str,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
-    /// More of it.
+    /// Its attributes.
     pub attributes: Vec<(&'static str, AttributeValue)>,
 }
 
-/// See the module.
+/// A span. See the module documentation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
     /// The run's trace.
     pub trace: TraceId,
-    /// Its id.
+    /// The span's id.
     pub id: SpanId,
-    /// The span it is part of.
+    /// The parent span.
     pub parent: Option<SpanId>,
-    /// Its name: of few values, as the conventions want it.
+    /// Its name, of low cardinality as the conventions require.
     pub name: String,
     /// Where its work is done.
     pub kind: SpanKind,
@@ -111,11 +111,11 @@ pub struct Span {
     pub began_at: Timestamp,
     /// When it ended; never before it began.
     pub ended_at: Timestamp,
-    /// What is known of it.
+    /// Its attributes.
     pub attributes: Vec<(&'static str, AttributeValue)>,
-    /// What happened in it.
+    /// Events within the span.
     pub events: Vec<SpanEvent>,
-    /// Why it failed; none where it did not.
+    /// The error; none if it did not fail.
     pub error: Option<String>,
     /// The run whose history this one shares.
     pub link: Option<TraceId>,

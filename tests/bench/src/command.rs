@@ -20,18 +20,18 @@ use crate::{
 /// Exit codes. Scripts rely on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BenchExitCode {
-    /// All that was measured has a value.
+    /// Every measured figure has a value.
     Ok,
-    /// A group broke off, or owes a figure.
+    /// A group failed, or a figure is missing.
     Failed,
-    /// The command line is wrong, or what it names is not there.
+    /// The command line is invalid, or names something that does not exist.
     Usage,
     /// With `--strict`: a target was missed.
     TargetMissed,
 }
 
 impl BenchExitCode {
-    /// The number, the same as `docket` has it where both know it.
+    /// Returns the exit code. Codes shared with `docket` have the same number.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -42,21 +42,21 @@ impl BenchExitCode {
     }
 }
 
-/// A group that takes longer than this hangs: the rest is still worth having.
+/// A group that takes longer than this has hung; the others still run.
 const GROUP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// So much longer for each finished run that was asked for.
+/// Additional time for each requested finished run.
 const FILL_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Measures what docket takes of this machine, figure by figure, with targets
+/// Benchmarks docket on this machine, figure by figure, with targets
 #[derive(Debug, clap::Parser)]
 #[command(
     name = "docket-bench",
     version,
-    after_help = "Takes some two minutes on an otherwise idle machine; what else runs on it shows in every figure. All that is
-written goes into a new folder, which is removed at the end; on PostgreSQL into a schema of its own. With --strict it
-ends with 8 where a target is missed; a figure that was not measured misses none. The few figures with which a user
-sizes a machine are those of `docket bench`.
+    after_help = "Takes about two minutes on an otherwise idle machine; any other load distorts every figure. All data is written
+to a new folder, which is removed at the end, and on PostgreSQL to a separate schema. With --strict the exit code is
+8 if a target is missed; a figure that was not measured does not count as missed. `docket bench` has the few figures
+with which a user sizes a machine.
 
 Examples:
   cargo build --release -p docket-cli -p docket-bench
@@ -69,37 +69,39 @@ Examples:
   docket-bench --postgres postgres://localhost/docket --only drain-postgres --hold-seconds 600"
 )]
 pub(crate) struct BenchArgs {
-    /// The docket binary to measure [default: `docket` beside this program]
+    /// The docket binary to measure [default: `docket` next to this program]
     #[arg(long, value_name = "PATH")]
     docket: Option<PathBuf>,
-    /// Print one JSON object, with --list one a line
+    /// Print one JSON object, or one per line with --list
     #[arg(long)]
     json: bool,
-    /// Where the measured databases lie: figures are this file system's [default: the temporary folder]
+    /// Folder for the measured databases; figures depend on its file system [default: the temporary
+    /// folder]
     #[arg(long, value_name = "DIR")]
     store_dir: Option<PathBuf>,
-    /// A PostgreSQL server to measure
+    /// URL of a PostgreSQL server to measure
     #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
     postgres: Option<String>,
-    /// Fewer and shorter samples: some 20 seconds, and figures to match
+    /// Take fewer and shorter samples: about 20 seconds, with less precise figures
     #[arg(long)]
     quick: bool,
-    /// The least that gives every figure a value, to see that each is measured; the values say little
+    /// Do the minimum that gives every figure a value, to check that each is measured; the values
+    /// mean little
     #[arg(long, conflicts_with = "quick")]
     smoke: bool,
-    /// List the groups with the figures that each owns, and measure nothing
+    /// List the groups and their figures without measuring
     #[arg(long, conflicts_with_all = ["quick", "smoke", "strict"])]
     list: bool,
-    /// End with exit code 8 where a target is missed
+    /// Exit with code 8 if a target is missed
     #[arg(long)]
     strict: bool,
-    /// Finished runs, of a hundred events each, that a store is filled with [default: 1000; 100 with --quick]
+    /// Number of finished runs, of a hundred events each, that fill a store [default: 1000; 100 with --quick]
     #[arg(long, value_name = "N")]
     finished_runs: Option<u32>,
-    /// Hold the snapshot beside which leases are measured at PostgreSQL for so long at least
+    /// Minimum time to hold the snapshot while leases are measured on PostgreSQL
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     hold_seconds: u32,
-    /// Measure this group only; may be given several times
+    /// Measure only this group; may be repeated
     #[arg(long, value_enum, value_name = "GROUP")]
     only: Vec<FigureGroup>,
 }
@@ -113,22 +115,22 @@ impl BenchArgs {
         }
     }
 
-    /// The PostgreSQL server. A variable that is empty names none.
+    /// Returns the PostgreSQL server. An empty variable counts as unset.
     fn postgres_server(&self) -> Option<&str> {
         self.postgres.as_deref().filter(|url| !url.trim().is_empty())
     }
 
-    /// Why a group cannot be measured with these flags, if so.
+    /// Returns why a group cannot be measured with these flags.
     fn missing_requirement(&self, group: FigureGroup) -> Option<&'static str> {
         let lacks = group.needs_postgres() && self.postgres_server().is_none();
-        lacks.then_some("no server; name one with --postgres or DATABASE_URL")
+        lacks.then_some("no server; set one with --postgres or DATABASE_URL")
     }
 
     const fn output_format(&self) -> OutputFormat {
         if self.json { OutputFormat::Json } else { OutputFormat::Text }
     }
 
-    /// Finds the binary and makes the place.
+    /// Finds the binary and creates the folder.
     fn prepare_setup(&self) -> anyhow::Result<BenchSetup> {
         if let Some((group, why)) =
             self.only.iter().find_map(|group| Some((group, self.missing_requirement(*group)?)))
@@ -147,15 +149,15 @@ impl BenchArgs {
     }
 }
 
-/// What the whole took, and of it what came after the last figure.
+/// Total time, and the part of it after the last figure.
 struct ElapsedTimes {
     groups: Vec<(FigureGroup, Duration)>,
     cleanup: Duration,
     total: Duration,
 }
 
-/// Measures, and prints. A missed target is no failure unless asked for; a group that breaks off is, and so is a figure
-/// that a measured group owes.
+/// Measures and prints. A missed target is a failure only with `--strict`; a failed group always is, and so
+/// is a missing figure of a measured group.
 pub(crate) async fn run_bench(args: BenchArgs) -> anyhow::Result<BenchExitCode> {
     if args.list {
         list_figures(args.output_format(), &args.only)?;
@@ -170,7 +172,7 @@ pub(crate) async fn run_bench(args: BenchArgs) -> anyhow::Result<BenchExitCode> 
         }
     };
     if cfg!(debug_assertions) {
-        print_progress("this is a debug build: figures are those of a release build many times over");
+        print_progress("this is a debug build: it is many times slower than a release build");
     }
     let (mut report, mut groups) = (BenchReport::default(), Vec::new());
     let mut removal = None;
@@ -193,7 +195,7 @@ pub(crate) async fn run_bench(args: BenchArgs) -> anyhow::Result<BenchExitCode> 
     Ok(exit_code(&report, args.strict))
 }
 
-/// Measures a group and says what it owes; how long that took.
+/// Measures a group and reports its missing figures; returns how long that took.
 async fn run_group(
     group: FigureGroup,
     args: &BenchArgs,
@@ -206,10 +208,10 @@ async fn run_group(
     let broke = match tokio::time::timeout(timeout, Box::pin(measure_group(group, setup, report))).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(format!("{error:#}")),
-        Err(_) => Some(format!("it was not done after {} s", timeout.as_secs())),
+        Err(_) => Some(format!("it did not finish within {} s", timeout.as_secs())),
     };
     if let Some(reason) = broke {
-        print_progress(&format!("error: {} broke off: {reason}", group.name()));
+        print_progress(&format!("error: {} failed: {reason}", group.name()));
         report.fail_group(group, &reason);
     }
     for fault in report.check_complete(group) {
@@ -224,7 +226,8 @@ fn group_timeout(group: FigureGroup, args: &BenchArgs) -> Duration {
             GROUP_TIMEOUT + FILL_TIMEOUT * args.finished_runs.unwrap_or(0)
         }
         FigureGroup::DrainPostgres => GROUP_TIMEOUT + Duration::from_secs(args.hold_seconds.into()),
-        // A lease ends in the one; in the others runs append at their own pace, or have many turns.
+        // In one of these a lease expires; in the others, runs append at a fixed rate or have many
+        // turns.
         FigureGroup::Workers
         | FigureGroup::Followers
         | FigureGroup::FollowersPostgres
@@ -254,16 +257,16 @@ fn exit_code(report: &BenchReport, strict: bool) -> BenchExitCode {
     }
 }
 
-/// Removes what is left; `removal` is under way already.
+/// Removes the remaining files; `removal` is already in progress.
 async fn clean_up(place: BenchFolder, removal: Option<tokio::task::JoinHandle<std::io::Result<()>>>) {
     let path = place.path().to_owned();
     if let Some(removal) = removal {
-        // What it could not remove, the next one tells.
+        // Failures are reported by the next removal.
         drop(removal.await);
     }
     let removed = tokio::task::spawn_blocking(move || place.remove()).await;
     if let Err(error) = removed.unwrap_or_else(|broke| Err(std::io::Error::other(broke))) {
-        print_progress(&format!("{} is not removed ({error}); remove it by hand", path.display()));
+        print_progress(&format!("cannot remove {} ({error}); remove it manually", path.display()));
     }
 }
 
@@ -287,7 +290,7 @@ fn print_report(args: &BenchArgs, report: &BenchReport, took: &ElapsedTimes) -> 
         print_line(report.to_table().trim_end())?;
         let build = if cfg!(debug_assertions) { "debug" } else { "release" };
         let (whole, cleanup) = (seconds(took.total), seconds(took.cleanup));
-        print_line(&format!("{cpus} processors, {build} build, {whole} s, of which cleaning up {cleanup} s"))
+        print_line(&format!("{cpus} processors, {build} build, {whole} s, including {cleanup} s of cleanup"))
     }
 }
 

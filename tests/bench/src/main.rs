@@ -1,12 +1,13 @@
-//! `docket-bench`: what docket takes of a machine, figure by figure, for those who work on docket.
+//! `docket-bench`: measures docket's resource usage, figure by figure, for docket's developers.
 //!
-//! Owns the measurements and nothing of what is measured: real stores, the real HTTP API, and real supervisors and run
-//! processes of a `docket` binary that was built beside this one; only the model is made up. A group that is measured owes
-//! all of its figures: one that is missing, or cannot be true, fails the program by its name. A figure of a group that was
-//! left out is null with its reason, never 0. The dozen figures with which a user sizes a machine are `docket bench`'s.
+//! Contains the measurements and nothing of what is measured: real stores, the real HTTP API, and real
+//! supervisors and run processes of a `docket` binary built next to this one; only the model is synthetic. A
+//! measured group must provide all of its figures: a missing or impossible one fails the program and is
+//! named. A figure of a group that was left out is null with its reason, never 0. `docket bench` has the
+//! dozen figures with which a user sizes a machine.
 //!
-//! Rates are compared with what ran beside them: raw commits take turns with appends, round by round,
-//! on the same file system, with the same pragmas and payload.
+//! Rates are compared with a simultaneous baseline: raw commits alternate with appends, round by round, on
+//! the same file system, with the same pragmas and payload.
 
 mod command;
 mod groups;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
-    // The sandbox that is measured starts this program again as its first process.
+    // The measured sandbox starts this program again as its first process.
     if let Some(args) = docket_sandbox::sandbox_init_args(std::env::args_os()) {
         docket_sandbox::sandbox_init_main(args);
     }
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
 fn run_command(args: command::BenchArgs) -> anyhow::Result<command::BenchExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let exit = runtime.block_on(Box::pin(command::run_bench(args)));
-    // What is still running is only waiting: everything that was measured has its value.
+    // Remaining tasks are only waiting: every measured figure has its value.
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     exit
 }

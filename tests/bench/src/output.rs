@@ -1,4 +1,4 @@
-//! What is printed: figures on standard output, and what goes on meanwhile on standard error.
+//! Output: figures on standard output, progress on standard error.
 
 use std::io::{self, Write as _};
 
@@ -7,14 +7,14 @@ pub(crate) fn print_line(text: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
 }
 
-/// Prints a line for the person who waits. Line breaks in it become blanks.
+/// Prints a progress line. Line breaks in it become spaces.
 pub(crate) fn print_progress(text: &str) {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    // Nobody is left to be told where standard error is gone.
+    // If standard error is closed, there is no one to notify.
     drop(writeln!(io::stderr().lock(), "{line}"));
 }
 
-/// For whom the result is printed.
+/// The audience of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputFormat {
     /// People.

@@ -1,5 +1,5 @@
-//! The program itself, started as a developer starts it. Cargo builds it for this beside the other tests, so that those of
-//! the whole system find it there and do not wait for it.
+//! Runs the program itself, as a developer starts it. Cargo builds it for this test along with the others, so
+//! that the whole-system tests find it and do not wait for a build.
 
 use std::process::Command;
 

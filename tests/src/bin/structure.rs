@@ -1,4 +1,4 @@
-//! Prints the structure of the workspace: sizes, import circles, exhaustive matches over the run's events.
+//! Prints the structure of the workspace: sizes, import cycles, exhaustive matches over the run's events.
 #![expect(clippy::print_stdout, reason = "it is a program that prints")]
 
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! What clients were told: every answer that says that something is durable, as it passed on its way to them.
+//! Acknowledgements that clients received: every response that confirms durability, recorded as it passed to
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -7,56 +8,49 @@ use docket_schema::{
     ids::{Epoch, IncarnationId, RunId, Seq, TaskId},
 };
 
-/// See the module.
+/// All acknowledgements; see the module.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Acknowledged {
     /// Tasks whose submit was acknowledged.
     pub tasks: BTreeSet<TaskId>,
-    /// Leases that a worker was given. A request sent again is answered again, and stands here again.
+    /// Acknowledged leases. A request that is sent again is acknowledged, and listed, again.
     pub leases: Vec<AckedLease>,
-    /// Renewals of leases.
     pub renewals: Vec<AckedRenewal>,
-    /// Appends.
     pub appends: Vec<AckedAppend>,
 }
 
-/// "You have this task."
+/// Acknowledges that a worker has a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckedLease {
-    /// The task.
     pub task: TaskId,
     /// The fencing token.
     pub epoch: Epoch,
-    /// The run.
     pub run: RunId,
-    /// Who was told.
+    /// The worker that received the acknowledgement.
     pub worker: IncarnationId,
-    /// When the answer passed, on a clock of all that passed.
+    /// Time the response passed, on the clock of all recorded messages.
     pub acknowledged_at: u64,
 }
 
-/// "You have it still."
+/// Acknowledges that a worker still has a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckedRenewal {
-    /// The task.
     pub task: TaskId,
     /// The fencing token.
     pub epoch: Epoch,
-    /// When it was asked for, on the same clock.
+    /// Time of the request, on the same clock.
     pub requested_at: u64,
 }
 
-/// "These events are in the log."
+/// Acknowledges that events are in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AckedAppend {
-    /// The run.
     pub run: RunId,
-    /// Under this epoch.
+    /// The epoch of the append.
     pub epoch: Epoch,
-    /// The event before them.
+    /// The event before the appended ones.
     pub after: Seq,
-    /// The events.
     pub events: Vec<NewEvent>,
-    /// The stream's head after them, as it was told.
+    /// The acknowledged head of the stream after the append.
     pub head: Head,
 }

@@ -1,5 +1,5 @@
-//! What the faults befall: coordinators, workers, the server and the disk under the log. Each can be struck, and comes
-//! back by itself when its time has come.
+//! The system under faults: coordinators, workers, the database server and the disk under the log. Each can
+//! be hit by a fault, and recovers by itself after the fault's duration.
 
 use std::time::{Duration, Instant};
 
@@ -19,24 +19,24 @@ use crate::{
     },
 };
 
-/// Workers.
+/// Number of workers.
 const WORKERS: u8 = 4;
-/// Runs at once of each.
+/// Concurrent runs per worker.
 const SLOTS: u32 = 2;
-/// Coordinators on PostgreSQL.
+/// Number of coordinators on PostgreSQL.
 const COORDINATORS: usize = 2;
-/// Room for the log and what the server writes beside it, in MiB: it is the ballast that fills it.
+/// Space for the log and the server's other files, in MiB. FillDisk takes up the rest.
 const DISK_MIB: u32 = 256;
-/// How long a coordinator may take to come back before it is tried again: its store may be away.
+/// Time limit for a coordinator's restart before it is tried again: its store may be down.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two attempts to bring something back.
+/// Pause between two attempts to bring a process back.
 const RESTART_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// How long a question to the server may take.
+/// Time limit for a query to the server.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long run processes are awake before their supervisor is, which ends those that lost their lease.
+/// How long run processes run before their supervisor resumes and ends those that lost their lease.
 const RUN_RESUME_LEAD: Duration = Duration::from_millis(300);
 
-/// How somebody is.
+/// The condition of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum NodeCondition {
     Up,
@@ -66,7 +66,7 @@ struct WorkerNode {
     _tap: RecordingProxy,
 }
 
-/// See the module.
+/// The cluster under test; see the module.
 pub struct ChaosCluster {
     coordinator_nodes: Vec<CoordinatorNode>,
     worker_nodes: Vec<WorkerNode>,
@@ -75,21 +75,22 @@ pub struct ChaosCluster {
     server_back_at: Option<Instant>,
     server: Option<PostgresCluster>,
     url: Option<String>,
-    // Last: what lies on it ends before.
+    // Last field: processes that use it are dropped first.
     disk: Option<SmallDisk>,
 }
 
-/// The store of the run.
+/// The store of the chaos run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChaosStore {
     /// One coordinator with a file.
     Sqlite,
-    /// Two on a server.
+    /// Two coordinators on a server.
     Postgres,
 }
 
-/// Settings of the server: small files of its own log, so that it needs new room now and then, and the instants of
-/// commits, which the checker orders by. A power cut is no fault of this run: kills leave the system's cache whole.
+/// Server settings: small WAL files, so that the server regularly needs new space, and commit timestamps,
+/// which the checker orders by. A power failure is not among the faults, since kills leave the system's cache
+/// intact.
 const CLUSTER_OPTIONS: ClusterOptions = ClusterOptions {
     durable: true,
     parent_folder: None,
@@ -103,10 +104,11 @@ fn instant_after(ms: u64) -> Instant {
 }
 
 impl ChaosCluster {
-    /// Coordinators without workers. `None` where there is no server to be had, which was said.
+    /// Starts coordinators without workers. Returns `None`, with a notice, if no server is
+    /// available.
     ///
     /// # Errors
-    /// Something does not start.
+    /// Returns an error if a process does not start.
     pub async fn start(on: ChaosStore, lease: LeaseDuration, namespaces: bool) -> Result<Option<Self>> {
         let disk = if namespaces { Some(SmallDisk::new(DISK_MIB)?) } else { None };
         let under = disk.as_ref().map(|disk| disk.path().to_owned());
@@ -149,10 +151,10 @@ impl ChaosCluster {
         }))
     }
 
-    /// The workers come, each at a tap of its own.
+    /// Starts the workers, each behind its own recording proxy.
     ///
     /// # Errors
-    /// One does not start.
+    /// Returns an error if one does not start.
     pub async fn start_workers(&mut self, draws: &mut SeededRandom) -> Result<()> {
         let request =
             CreateTokenRequest { name: "workers".parse()?, role: TokenRole::Worker, expires_in_ms: None };
@@ -181,27 +183,26 @@ impl ChaosCluster {
         Ok(())
     }
 
-    /// The first coordinator.
+    /// Returns the first coordinator.
     pub fn coordinator(&self) -> &CoordinatorProcess {
         &self.coordinator_nodes[0].coordinator
     }
 
-    /// All coordinators.
     pub fn coordinators(&self) -> impl Iterator<Item = &CoordinatorProcess> {
         self.coordinator_nodes.iter().map(|seat| &seat.coordinator)
     }
 
-    /// What passed the taps.
+    /// Returns the recording of all proxies.
     pub const fn recording(&self) -> &ProxyRecording {
         &self.recording
     }
 
-    /// The database, where there is a server.
+    /// Returns the database URL if there is a server.
     pub fn database_url(&self) -> Option<&str> {
         self.url.as_deref()
     }
 
-    /// The ends of everybody's logs.
+    /// Returns the ends of all logs.
     pub fn log_tails(&self) -> String {
         let seats = self.coordinator_nodes.iter().map(|seat| seat.coordinator.log_tail());
         let hosts = self.worker_nodes.iter().map(|host| host.worker.log_tail());
@@ -209,7 +210,7 @@ impl ChaosCluster {
         seats.chain(hosts).chain(server).collect::<Vec<_>>().join("\n")
     }
 
-    /// Everybody's condition, for messages.
+    /// Describes the condition of every node, for messages.
     pub fn conditions(&self) -> String {
         let seats: Vec<_> = self.coordinator_nodes.iter().map(|seat| &seat.condition).collect();
         let hosts: Vec<_> = self.worker_nodes.iter().map(|host| (&host.condition, host.cut_until)).collect();
@@ -217,7 +218,7 @@ impl ChaosCluster {
         format!("coordinators {seats:?}, workers {hosts:?}, full until {full:?}, server back at {back:?}")
     }
 
-    /// Whether nobody is away, asleep, cut off or without room.
+    /// Returns whether no node is down, suspended, disconnected or out of disk space.
     pub fn is_healthy(&self) -> bool {
         self.coordinator_nodes.iter().all(|seat| seat.condition == NodeCondition::Up)
             && self
@@ -228,10 +229,10 @@ impl ChaosCluster {
             && self.server_back_at.is_none()
     }
 
-    /// Strikes, if whom it is meant for is there to be struck.
+    /// Injects a fault. Returns whether its victim was available.
     ///
     /// # Errors
-    /// The fault cannot be made: never that it hurt.
+    /// Returns an error if the fault cannot be injected; the damage it does is not an error.
     pub async fn inject(&mut self, strike: &PlannedFault) -> Result<bool> {
         let victim = strike.victim;
         match strike.fault {
@@ -307,7 +308,7 @@ impl ChaosCluster {
 
     fn suspend(&mut self, victim: u64, ms: u64, with_runs: Option<bool>) -> bool {
         let Some(host) = self.pick_worker(victim) else { return false };
-        // The supervisor first: it starts no other meanwhile.
+        // The supervisor first, so that it starts no other run meanwhile.
         send_signal(host.worker.pid(), Signal::SIGSTOP);
         let runs = if with_runs.is_some() { host.worker.run_processes() } else { Vec::new() };
         runs.iter().for_each(|pid| send_signal(*pid, Signal::SIGSTOP));
@@ -331,7 +332,7 @@ impl ChaosCluster {
         true
     }
 
-    /// Asks the server something, as its administrator; `None` where it does not answer.
+    /// Queries the server as its administrator; `None` if it does not respond.
     async fn query_server(&mut self, sql: &'static str) -> Option<Vec<i32>> {
         if !self.server_is_up() {
             return None;
@@ -345,7 +346,8 @@ impl ChaosCluster {
     }
 
     async fn terminate_sessions(&mut self, victim: u64) -> bool {
-        // All of them, or three. Chosen first: the server is free to ask for the end of any row it looks at.
+        // All of them, or three. Chosen before terminating any: the server may ask for the end of any row it
+        // looks at.
         let sql = if victim.is_multiple_of(2) {
             "WITH chosen AS MATERIALIZED (SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' \
              AND pid <> pg_backend_pid()) SELECT pid FROM chosen WHERE pg_terminate_backend(pid)"
@@ -365,10 +367,10 @@ impl ChaosCluster {
         struck.is_some()
     }
 
-    /// Brings back whoever's time has come.
+    /// Recovers every node whose fault is over.
     ///
     /// # Errors
-    /// Somebody ended whom nobody had killed.
+    /// Returns an error if a process ended that was not killed.
     pub async fn recover(&mut self) -> Result<()> {
         let now = Instant::now();
         if self.full_until.is_some_and(|until| until <= now) {
@@ -392,10 +394,10 @@ impl ChaosCluster {
     fn recover_server(&mut self) {
         let Some(server) = &mut self.server else { return };
         if self.server_back_at.is_none() && !server.is_up() {
-            // It ended by itself: it had no room to write.
+            // It ended by itself, because it had no space to write.
             self.server_back_at = Some(Instant::now());
         }
-        // Without room it would not start either; who looks after it makes room first.
+        // Without disk space it would not start either; an administrator would free space first.
         let is_due = self.server_back_at.is_some_and(|at| at <= Instant::now()) && self.full_until.is_none();
         if is_due {
             let back = tokio::task::block_in_place(|| server.start_stopped());
@@ -403,12 +405,12 @@ impl ChaosCluster {
         }
     }
 
-    /// The workers end in order, and all coordinators begin anew: what is read then was on the disk.
+    /// Drains the workers and restarts all coordinators, so that later reads come from the disk.
     ///
     /// # Errors
-    /// A worker does not end in order, a coordinator does not start.
+    /// Returns an error if a worker does not end in order or a coordinator does not start.
     pub async fn stop_workers_and_restart(&mut self) -> Result<()> {
-        ensure!(self.is_healthy(), "somebody is not there: {}", self.conditions());
+        ensure!(self.is_healthy(), "a node is not healthy: {}", self.conditions());
         for host in self.worker_nodes.drain(..) {
             host.worker.drain().await?;
         }
@@ -418,10 +420,10 @@ impl ChaosCluster {
         Ok(())
     }
 
-    /// The last look: `docket verify` and `docket db rebuild` by one coordinator, the others gone.
+    /// Runs `docket verify` and `docket db rebuild` on one coordinator while the others are down.
     ///
     /// # Errors
-    /// What they found.
+    /// Returns what they found.
     pub async fn end_and_check(mut self) -> Result<()> {
         let first = self.coordinator_nodes.remove(0);
         self.coordinator_nodes.clear();
@@ -457,7 +459,7 @@ async fn recover_worker(host: &mut WorkerNode) -> Result<()> {
     Ok(())
 }
 
-/// Wakes a run process, if it is still that supervisor's: its number may be somebody else's by now.
+/// Resumes a run process if it still belongs to that supervisor: its pid may have been reused.
 fn resume_run(pid: i32, supervisor: i32) {
     if child_pids(supervisor).contains(&pid) {
         send_signal(pid, Signal::SIGCONT);

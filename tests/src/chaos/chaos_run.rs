@@ -1,4 +1,5 @@
-//! The run itself: tasks come, faults strike by the plan, until all is done; then the log is read and checked.
+//! Runs a chaos test: submits tasks and injects faults by the plan until everything is done, then reads and
+//! checks the log.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -28,49 +29,48 @@ use super::{
     recorded_log::RecordedLog,
 };
 
-/// How often it is looked who must be struck or mended.
+/// Interval between checks for due faults and recoveries.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a client waits for an answer before it asks another coordinator.
+/// How long a client waits for a response before it tries another coordinator.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
-/// Tasks of one submit.
+/// Number of tasks per submit.
 const SUBMIT_BATCH: usize = 20;
-/// Tasks that are there and not done, at least, while there are more to come.
+/// Minimum number of unfinished tasks while there are more to submit.
 const PENDING_TASKS_MIN: usize = 60;
-/// Bits of a position that count within a transaction.
+/// Bits of a position that number events within a transaction.
 const POSITION_INDEX_BITS: u32 = 16;
-/// Violations that are told in full.
+/// Maximum number of violations printed in full.
 const VIOLATIONS_SHOWN_MAX: usize = 20;
 
-/// A task and the tree that it ends in undisturbed.
+/// A task and the tree that it produces without faults.
 #[derive(Debug, Clone)]
 pub struct ExpectedTask {
-    /// What is asked.
     pub spec: TaskSpec,
-    /// The tree.
+    /// The expected tree.
     pub tree: TreeHash,
 }
 
-/// What a run came to.
+/// The result of a chaos run.
 #[derive(Debug, Clone, Default)]
 pub struct ChaosOutcome {
-    /// Faults that struck.
+    /// Number of injected faults, by name.
     pub injected_faults: BTreeMap<&'static str, usize>,
-    /// Calls that were refused, by code.
+    /// Number of refused calls, by code.
     pub refusals: BTreeMap<String, usize>,
-    /// Events by name.
+    /// Number of events, by name.
     pub events: BTreeMap<String, usize>,
-    /// Leases that were acknowledged, as the log was compared with them.
+    /// Number of acknowledged leases that were compared with the log.
     pub leases: usize,
-    /// Renewals of them.
+    /// Number of acknowledged renewals.
     pub renewals: usize,
-    /// Appends.
+    /// Number of acknowledged appends.
     pub appends: usize,
 }
 
-/// Plays `plan` over `tasks`, for `limit` at most.
+/// Runs `plan` over `tasks`, for at most `limit`.
 ///
 /// # Errors
-/// It is not done in time, or something does not hold.
+/// Returns an error if it does not finish in time or an invariant is violated.
 pub async fn run_chaos(
     stage: &mut ChaosCluster,
     tasks: Vec<ExpectedTask>,
@@ -80,7 +80,7 @@ pub async fn run_chaos(
 ) -> Result<ChaosOutcome> {
     let count = tasks.len();
     let clients: Vec<CoordinatorClient> = stage.coordinators().map(|one| one.client().clone()).collect();
-    // Templates were cancelled, and count as ended.
+    // Templates were cancelled, so they count as ended.
     let before = count_ended_tasks(&clients[0]).await?;
     let trees: Vec<TreeHash> = tasks.iter().map(|task| task.tree).collect();
     let ids: Vec<TaskId> = (0..count as u64).map(|n| generate_task_id(n, draws)).collect();
@@ -99,7 +99,7 @@ pub async fn run_chaos(
     Ok(summarize_outcome(stage, &log, &acked, struck))
 }
 
-/// A task of this process that ends when nobody waits for it any more.
+/// A background task that is aborted when its handle is dropped.
 struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -122,7 +122,7 @@ async fn count_ended_tasks(client: &CoordinatorClient) -> Result<usize> {
     Ok(usize::try_from(ended)?)
 }
 
-/// Looks how many are done, at whatever coordinator answers.
+/// Watches how many tasks are done, through any coordinator that responds.
 async fn watch_ended_tasks(clients: Vec<CoordinatorClient>, before: usize, done: Arc<AtomicUsize>) {
     loop {
         for client in &clients {
@@ -134,7 +134,7 @@ async fn watch_ended_tasks(clients: Vec<CoordinatorClient>, before: usize, done:
     }
 }
 
-/// Submits all, some at a time, each until it is acknowledged.
+/// Submits all tasks in batches, each until it is acknowledged.
 async fn submit_tasks(
     clients: Vec<CoordinatorClient>,
     tasks: VecDeque<(TaskSpec, TaskId)>,
@@ -156,7 +156,7 @@ async fn submit_tasks(
                     ensure!(answer.tasks.iter().map(|task| task.id).eq(ids), "other tasks: {answer:?}");
                     break;
                 }
-                // Somebody will make room.
+                // Space will be freed.
                 Ok(Err(error)) if error.problem_code() == Some(ProblemCode::StorageFull) => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
@@ -168,7 +168,7 @@ async fn submit_tasks(
     Ok(())
 }
 
-/// Strikes and mends until all is done and everybody is there.
+/// Injects faults and recovers from them until all work is done and every node is back.
 async fn inject_faults(
     stage: &mut ChaosCluster,
     plan: FaultPlan,
@@ -196,12 +196,13 @@ async fn inject_faults(
             (&mut submitting.0).await?.context("submits")?;
             submitted = true;
         }
-        // Whoever is to be killed in the middle of a run may have none left; all else strikes also when the work is done.
+        // A fault that kills a run mid-way may have no victim left; all others are injected even when the
+        // work is done.
         let is_over = coming.iter().all(|strike| strike.fault == ChaosFault::KillRun);
         if submitted && now >= count && stage.is_healthy() && is_over {
             return Ok(struck);
         }
-        // What cannot strike yet does not hold up the others.
+        // A fault that cannot be injected yet does not delay the others.
         let mut later = VecDeque::new();
         while let Some(strike) = coming.pop_front() {
             if strike.tasks_done > now {
@@ -217,7 +218,7 @@ async fn inject_faults(
     }
 }
 
-/// The whole log, by a coordinator that has just begun.
+/// Reads the whole log through a coordinator that has just started.
 async fn read_log(stage: &ChaosCluster) -> Result<RecordedLog> {
     let client = stage.coordinator().client();
     let mut feed: Vec<Envelope> = Vec::new();
@@ -240,7 +241,7 @@ async fn read_log(stage: &ChaosCluster) -> Result<RecordedLog> {
         }
     }
     let Some(url) = stage.database_url() else {
-        // One writer, one after the other.
+        // A single writer commits transactions one after the other.
         return Ok(RecordedLog::new(feed, heads, |position| position.0.cast_signed()));
     };
     let mut server = PgConnection::connect(url).await?;
@@ -261,7 +262,7 @@ const fn transaction_number(position: Position) -> i64 {
     (position.0 >> POSITION_INDEX_BITS).cast_signed()
 }
 
-/// The first violations, each with what its streams hold.
+/// Formats the first violations, each with the events of its streams.
 fn format_violations(log: &RecordedLog, found: &[Violation]) -> String {
     let mut text = String::new();
     for violation in found.iter().take(VIOLATIONS_SHOWN_MAX) {

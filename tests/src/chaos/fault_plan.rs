@@ -1,18 +1,20 @@
-//! Which faults strike, whom, and after how many tasks: drawn from a seed before anything begins.
+//! A plan of faults: which ones occur, on which victim, and after how many finished tasks. Drawn
+//! from a seed before the run starts.
 
 use std::collections::BTreeMap;
 
-/// Draws of a splitmix64 generator: enough to choose victims, and the same for the same seed everywhere.
+/// A splitmix64 generator: good enough to choose victims, and reproducible everywhere from the same
+/// seed.
 #[derive(Debug, Clone)]
 pub struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// From a seed.
+    /// Creates a generator from a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Any number.
+    /// Returns any number.
     pub const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -21,76 +23,73 @@ impl SeededRandom {
         z ^ (z >> 31)
     }
 
-    /// One below `end`; 0 where `end` is 0.
+    /// Returns a number below `end`; 0 if `end` is 0.
     pub fn next_below(&mut self, end: usize) -> usize {
         choose_index(self.next_u64(), end)
     }
 
-    /// One from `from` to `to`, in milliseconds.
+    /// Returns a duration between `from` and `to`, in milliseconds.
     fn next_ms(&mut self, from: u64, to: u64) -> u64 {
         from + self.next_u64() % (to - from + 1)
     }
 }
 
-/// What a draw means where there are `end` to choose from; 0 where there are none.
+/// Maps a draw to one of `end` choices; 0 if there are none.
 pub fn choose_index(draw: u64, end: usize) -> usize {
     usize::try_from(draw % end.max(1) as u64).expect("below a usize")
 }
 
-/// Something that befalls the system.
+/// A fault injected into the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChaosFault {
     /// kill -9 of a run process.
     KillRun,
-    /// kill -9 of a supervisor and all it has; it comes back after so long.
+    /// kill -9 of a supervisor and its processes; it restarts after a while.
     KillWorker {
-        /// How long it is away.
+        /// Time until the restart.
         down_ms: u64,
     },
-    /// kill -9 of a coordinator; it comes back after so long.
+    /// kill -9 of a coordinator; it restarts after a while.
     KillCoordinator {
-        /// How long it is away.
+        /// Time until the restart.
         down_ms: u64,
     },
-    /// A supervisor and its run processes are stopped for longer than a lease, and wake: zombies.
+    /// Suspends a supervisor and its run processes for longer than a lease, then resumes them as
+    /// zombies.
     SuspendWorker {
-        /// How long.
         ms: u64,
-        /// Whether its run processes wake a moment before their supervisor does, which would kill them.
+        /// Whether its run processes resume a moment before their supervisor, which would kill them.
         runs_first: bool,
     },
-    /// Only a supervisor is stopped for longer than a lease: its run processes write on while nobody renews.
+    /// Suspends only a supervisor for longer than a lease: its run processes keep writing while no lease is
+    /// renewed.
     SuspendSupervisor {
-        /// How long.
         ms: u64,
     },
-    /// A coordinator is stopped for longer than its term, and wakes.
+    /// Suspends a coordinator for longer than its term, then resumes it.
     SuspendCoordinator {
-        /// How long.
         ms: u64,
     },
-    /// The network between a worker and the coordinators is cut.
+    /// Cuts the network between a worker and the coordinators.
     CutLink {
-        /// How long.
         ms: u64,
     },
-    /// The disk under the log is full.
+    /// Fills the disk under the log.
     FillDisk {
-        /// How long.
         ms: u64,
     },
     /// PostgreSQL ends every session of the coordinators (`pg_terminate_backend`).
     TerminateSessions,
-    /// A session of PostgreSQL dies by a signal: the server throws all others out and recovers.
+    /// A PostgreSQL session is killed by a signal: the server ends all others and recovers.
     CrashSession,
-    /// PostgreSQL is restarted in order: sessions are ended, a checkpoint is written.
+    /// Restarts PostgreSQL in order: sessions end, a checkpoint is written.
     RestartFast,
-    /// PostgreSQL is stopped at once, and recovers from its log.
+    /// Stops PostgreSQL immediately; it recovers from its log.
     RestartImmediate,
 }
 
 impl ChaosFault {
-    /// Its name, for counting.
+    /// Returns its name, for counting.
     pub const fn name(self) -> &'static str {
         match self {
             Self::KillRun => "kill -9 of a run process",
@@ -109,38 +108,38 @@ impl ChaosFault {
     }
 }
 
-/// A fault and its moment.
+/// A fault and the moment of its injection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedFault {
-    /// When so many tasks are done.
+    /// Number of finished tasks at which the fault is injected.
     pub tasks_done: usize,
-    /// What.
     pub fault: ChaosFault,
-    /// Decides whom, of those who are there then.
+    /// Selects the victim among the nodes available at that moment.
     pub victim: u64,
 }
 
-/// What can befall this system.
+/// The faults that this system supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultCapabilities {
-    /// It stands on a PostgreSQL server of its own.
+    /// It runs on its own PostgreSQL server.
     pub postgres: bool,
-    /// Its workers have networks, and its log a disk, of their own.
+    /// Its workers have separate networks, and its log has its own disk.
     pub namespaces: bool,
 }
 
-/// See the module.
+/// A plan of faults; see the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// By their moments.
+    /// Ordered by their moments.
     pub faults: Vec<PlannedFault>,
 }
 
-/// For so many tasks the counts below are meant.
+/// Number of tasks that the fault counts below are meant for.
 const REFERENCE_TASKS: usize = 500;
 
 impl FaultPlan {
-    /// Draws one for `tasks` tasks and leases of `lease_ms`. Whatever is possible strikes at least once.
+    /// Draws a plan for `tasks` tasks and leases of `lease_ms`. Every possible fault occurs at least
+    /// once.
     pub fn generate(seed: u64, tasks: usize, lease_ms: u64, possible: FaultCapabilities) -> Self {
         type DrawFault = fn(&mut SeededRandom, u64) -> ChaosFault;
         let everywhere: [(usize, DrawFault); 6] = [
@@ -184,7 +183,7 @@ impl FaultPlan {
         Self { faults: strikes }
     }
 
-    /// How often each fault strikes.
+    /// Returns how often each fault occurs.
     pub fn fault_counts(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         for strike in &self.faults {

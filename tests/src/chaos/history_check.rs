@@ -1,7 +1,7 @@
-//! The history checker: what must hold of a log whatever befell those who wrote it.
+//! The history checker: verifies the properties a log must have whatever faults hit its writers.
 //!
-//! A second oracle, written against the guarantees and not against the code that gives them: it folds nothing with
-//! the product's own state, but walks each stream and asks who held what, and when.
+//! A second oracle, written against the guarantees and not against the code that provides them. It does not
+//! fold the product's own state; it walks each stream and checks which worker held which task, and when.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,80 +17,80 @@ use super::{
     recorded_log::{CommittedEvent, RecordedLog},
 };
 
-/// Something that must never be.
+/// A violated guarantee.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "what a field is stands in its name")]
+#[expect(missing_docs, reason = "the fields' names say what they are")]
 pub enum Violation {
-    /// Seqs do not follow each other, or a hash does not cover what it must.
+    /// Seqs are not consecutive, or a hash does not cover its event.
     BrokenChain { stream: StreamId, seq: Seq, why: String },
-    /// The head that the store tells is not the last event of the feed.
+    /// The head that the store reports is not the last event in the feed.
     WrongHead { stream: StreamId, acknowledged: Option<Seq>, last: Option<Seq> },
-    /// Two events at one place of the whole log.
+    /// Two events have the same position in the log.
     SharedPosition { position: Position },
-    /// A later event of a stream stands at an earlier place of the whole log: who reads the feed sees it first.
+    /// A later event of a stream has an earlier position in the log, so readers of the feed see it first.
     PositionDecreased { stream: StreamId, seq: Seq },
-    /// An event that does not decode.
+    /// An event cannot be decoded.
     Unreadable { stream: StreamId, seq: Seq },
-    /// A submit was acknowledged, and the log has no such task.
+    /// A submit was acknowledged, but the log has no such task.
     SubmitLost { task: TaskId },
     /// A task was submitted more than once.
     SubmittedTwice { task: TaskId },
-    /// A lease was acknowledged, and the log has it not, or otherwise.
+    /// A lease was acknowledged, but the log has no such lease, or a different one.
     LeaseLost { task: TaskId, epoch: Epoch },
-    /// Two workers were given the same epoch of a task.
+    /// Two workers received the same epoch of a task.
     TwoOwners { task: TaskId, epoch: Epoch },
-    /// A lease was renewed for somebody who asked after another had been told that it has the task.
+    /// A lease was renewed for a worker that asked after another had been granted the task.
     RenewedAfterTakeover { task: TaskId, epoch: Epoch },
     /// A lease began while another had not ended.
     LeasedWhileHeld { task: TaskId, epoch: Epoch },
-    /// A lease's epoch is not higher than any before.
+    /// A lease's epoch is not higher than all earlier ones.
     EpochNotRising { task: TaskId, epoch: Epoch },
-    /// A lease ended that nobody had.
+    /// A lease ended that no worker held.
     EndWithoutLease { task: TaskId, seq: Seq },
-    /// An append was acknowledged, and the log does not have its events there.
+    /// An append was acknowledged, but its events are not in the log at that place.
     AppendLost { run: RunId, seq: Seq },
-    /// An event under an epoch that no lease of that run had.
+    /// An event has an epoch for which the run had no lease.
     UnknownLease { run: RunId, seq: Seq, epoch: Epoch },
-    /// An event of a lease became durable before that lease began, or after it had ended.
+    /// An event became durable before its lease began or after it had ended.
     OutsideLease { run: RunId, seq: Seq, epoch: Epoch },
-    /// An event under a lower epoch than one before it.
+    /// An event has a lower epoch than an earlier one.
     EpochDecreased { run: RunId, seq: Seq, epoch: Epoch },
-    /// An event after the end.
+    /// An event follows the end of the stream.
     EventAfterEnd { stream: StreamId, seq: Seq },
-    /// A run began more than once.
+    /// A run started more than once.
     StartedTwice { run: RunId },
-    /// A run that a completed task names did not end.
+    /// A run named by a completed task did not end.
     RunNotEnded { run: RunId },
     /// A task was completed more than once.
     CompletedTwice { task: TaskId },
-    /// A task was not completed; how it stands is its last event.
+    /// A task was not completed; its last event shows the state.
     NotCompleted { task: TaskId, last: String },
-    /// A run failed, though nothing that befell it was its own fault.
+    /// A run failed, although no fault was its own.
     RunFailed { task: TaskId, message: String },
-    /// A run ended in another tree than the undisturbed one.
+    /// A run ended with a tree other than the fault-free one.
     WrongTree { task: TaskId, found: Option<TreeHash> },
 }
 
-/// When an epoch of a task was held.
+/// The period in which an epoch of a task was held.
 #[derive(Debug, Clone, Copy)]
 struct HeldLease {
     run: RunId,
     worker: IncarnationId,
     from: i64,
-    /// When it was taken away or given back. One that ended with its run has none: there the run's own end counts.
+    /// When it was revoked or released. `None` for a lease that ended with its run: there the run's end
+    /// counts.
     until: Option<i64>,
 }
 
-/// What a task's stream says.
+/// The content of a task's stream.
 #[derive(Debug, Default)]
 struct TaskHistory {
     leases: BTreeMap<Epoch, HeldLease>,
-    /// The run that completed it.
+    /// The run that completed the task.
     completed_by: Option<RunId>,
 }
 
-/// All that does not hold. `trees` names each task that was to be done, and the tree that an undisturbed run of it
-/// ends in.
+/// Returns all violations. `trees` maps each expected task to the tree of a fault-free run.
 pub fn check_history(
     log: &RecordedLog,
     acked: &Acknowledged,
@@ -162,7 +162,7 @@ fn check_chain(log: &RecordedLog, stream: &StreamId, found: &mut Vec<Violation>)
     }
 }
 
-/// Walks a task's stream. Of one that was to be done (`ours`) a failed run is a violation.
+/// Walks a task's stream. For an expected task (`ours`), a failed run is a violation.
 fn read_task_history(
     task: TaskId,
     events: &[CommittedEvent],
@@ -257,7 +257,8 @@ fn read_task_history(
     story
 }
 
-/// What workers were told that they have is what the log says that they had, and nobody else was told so.
+/// Checks that acknowledged leases are the ones in the log, and that no two workers received the same
+/// one.
 fn check_leases(told: &[AckedLease], stories: &BTreeMap<TaskId, TaskHistory>, found: &mut Vec<Violation>) {
     let mut owners: BTreeMap<(TaskId, Epoch), IncarnationId> = BTreeMap::new();
     for AckedLease { task, epoch, run, worker, .. } in told.iter().copied() {
@@ -271,7 +272,8 @@ fn check_leases(told: &[AckedLease], stories: &BTreeMap<TaskId, TaskHistory>, fo
     }
 }
 
-/// Whoever asks after another was told that it has the task has it no more.
+/// Checks that no worker's lease was renewed on a request made after another worker had been
+/// granted the task.
 fn check_renewals(acked: &Acknowledged, found: &mut Vec<Violation>) {
     let mut told: BTreeMap<TaskId, Vec<&AckedLease>> = BTreeMap::new();
     for lease in &acked.leases {
@@ -309,7 +311,7 @@ fn leases_by_run(stories: &BTreeMap<TaskId, TaskHistory>) -> BTreeMap<RunId, Vec
     runs
 }
 
-/// Every event of a run was written by who held it then.
+/// Checks that every event of a run was written by the holder of the lease at that time.
 fn check_run_ownership(
     run: RunId,
     events: &[CommittedEvent],
@@ -326,7 +328,7 @@ fn check_run_ownership(
         if event.kind == "RunStarted" && std::mem::replace(&mut started, true) {
             found.push(Violation::StartedTwice { run });
         }
-        // What others write to a run's stream bears no epoch.
+        // Events from other writers have no epoch.
         if epoch == Epoch(0) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The checker on histories that were doctored: each violation is seen, and a good history has none.
+//! Runs the checker on doctored histories: it must detect each violation, and find none in a valid history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ const RUN_B: RunId = RunId(Uuid::from_u128(0x1b));
 const FIRST: IncarnationId = IncarnationId(Uuid::from_u128(1));
 const SECOND: IncarnationId = IncarnationId(Uuid::from_u128(2));
 
-/// One event on its way into a history: chains are made when all is as it shall be.
+/// An event of a doctored history. Chains are built once all events are final.
 #[derive(Clone)]
 struct DoctoredEvent {
     stream: StreamId,
@@ -81,7 +81,7 @@ fn lease_expired(id: TaskId, epoch: u64) -> DoctoredEvent {
     task_event(id, epoch, TaskLeaseExpired { epoch: Epoch(epoch) })
 }
 
-/// A history and what was said while it was made.
+/// A history and the acknowledgements sent while it was written.
 #[derive(Clone)]
 struct DoctoredHistory {
     lines: Vec<DoctoredEvent>,
@@ -89,7 +89,7 @@ struct DoctoredHistory {
     trees: BTreeMap<TaskId, TreeHash>,
 }
 
-/// A is taken over after its first worker was silent; B is done at once.
+/// A is taken over after its first worker went silent; B completes at once.
 fn valid_history() -> DoctoredHistory {
     let lines = vec![
         task_submitted(A),
@@ -131,14 +131,14 @@ fn valid_history() -> DoctoredHistory {
     let leases =
         vec![lease(A, RUN_A, 1, FIRST, 10), lease(B, RUN_B, 1, SECOND, 20), lease(A, RUN_A, 2, SECOND, 30)];
     let renewal = |task, epoch, asked| AckedRenewal { task, epoch: Epoch(epoch), requested_at: asked };
-    // The last of the first worker's passed another's lease on its way.
+    // The first worker's last renewal was in flight while the other lease was granted.
     let renewals = vec![renewal(A, 1, 11), renewal(A, 1, 29), renewal(A, 2, 31), renewal(B, 1, 40)];
     let mut world = DoctoredHistory {
         lines,
         acked: Acknowledged { tasks: BTreeSet::from([A, B]), leases, renewals, appends },
         trees: BTreeMap::from([(A, tree_hash(1)), (B, tree_hash(2))]),
     };
-    // What the coordinator told as the head is what the good history has there.
+    // The head that the coordinator reported is the one in the valid history.
     let log = world.to_log();
     for append in &mut world.acked.appends {
         let at = usize::try_from(append.after.0).expect("small") + append.events.len() - 1;
@@ -189,7 +189,7 @@ impl DoctoredHistory {
         self
     }
 
-    /// Only the log is looked at: its hashes are others than those that were told.
+    /// Checks the log alone: its hashes differ from the acknowledged ones.
     fn without_acknowledgements(mut self) -> Self {
         self.acked.appends.clear();
         self
@@ -201,7 +201,7 @@ fn valid_history_has_no_violation() {
     assert_eq!(valid_history().check(), []);
 }
 
-/// Doctored events, their chains made anew: only what they mean is wrong.
+/// Doctors events and rebuilds their chains, so that only their meaning is wrong.
 fn doctored_meanings() -> Vec<Violation> {
     use Violation as V;
     let seq = Seq;
@@ -389,28 +389,28 @@ fn doctored_meanings() -> Vec<Violation> {
     all
 }
 
-/// Appends that were acknowledged, and a log that has them not, or not so.
+/// Acknowledged appends that the log is missing or contains differently.
 fn doctored_appends() -> Vec<Violation> {
     let lost = |n| Violation::AppendLost { run: RUN_B, seq: Seq(n) };
-    // Its last event is gone, as after a commit that did not reach the disk.
+    // The last event is missing, as after a commit that did not reach the disk.
     let mut world = valid_history();
     world.lines.remove(8);
     let found = world.check();
     assert!(found.contains(&lost(2)) && found.contains(&Violation::RunNotEnded { run: RUN_B }), "{found:?}");
-    // Another event stands in its place.
+    // Another event is in its place.
     let mut world = valid_history();
     world.lines[7] = run_event(RUN_B, 1, "RunRecovered");
     assert_eq!(world.check(), [lost(1), lost(2)]);
-    // The same under an epoch that was not the writer's.
+    // The same events under an epoch other than the writer's.
     let mut world = valid_history();
     world.acked.appends[3].epoch = Epoch(2);
     assert_eq!(world.check(), [lost(1), lost(2)]);
-    // All of the run is gone.
+    // The whole run is missing.
     let mut world = valid_history();
     world.lines.retain(|line| line.stream != StreamId::Run(RUN_B));
     let found = world.check();
     assert!(found.contains(&lost(1)) && found.contains(&lost(2)), "{found:?}");
-    // The head that was told is another one's.
+    // The acknowledged head differs.
     let mut world = valid_history();
     world.acked.appends[0].head.hash = EventHash([7; 32]);
     assert_eq!(world.check(), [Violation::AppendLost { run: RUN_A, seq: Seq(1) }]);
@@ -420,7 +420,7 @@ fn doctored_appends() -> Vec<Violation> {
     found
 }
 
-/// Chains, places and heads: the log as it was read is doctored, not what it was made of.
+/// Doctors chains, positions and heads: the log as read, not the events it was built from.
 fn doctored_chains() -> Vec<Violation> {
     let of_b = StreamId::Run(RUN_B);
     let doctored = |what: &dyn Fn(&mut RecordedLog)| {
@@ -456,7 +456,7 @@ fn doctored_chains() -> Vec<Violation> {
         let (feed, heads) = (std::mem::take(&mut log.streams), std::mem::take(&mut log.heads));
         let mut feed: Vec<Envelope> = feed.into_values().flatten().map(|logged| logged.event).collect();
         let last = feed.iter().map(|event| event.position).max().expect("events");
-        // The end of B stands where the end of A does.
+        // The end of B has the same position as the end of A.
         feed.iter_mut().filter(|event| event.kind == "TaskCompleted").for_each(|event| event.position = last);
         *log = RecordedLog::new(feed, heads, |position| i64::try_from(position.0).expect("small"));
     });
@@ -474,7 +474,7 @@ fn doctored_chains() -> Vec<Violation> {
     [gap, altered, other, fell, shared, cut, unseen].concat()
 }
 
-/// A kind that no doctored history shows is one that may never be seen.
+/// A kind without a doctored history might never be detected.
 #[test]
 fn every_kind_of_violation_is_detected() {
     let kind = |violation: &Violation| match violation {

@@ -1,8 +1,9 @@
-//! The chaos run: real processes, faults drawn from a seed, and a checker that reads the log afterwards.
+//! The chaos test: real processes, faults drawn from a seed, and a checker that reads the log afterwards.
 //!
-//! The checker ([`check`]) knows nothing of processes: it compares what the log holds with what clients were told while
-//! it was written. What the faults are is drawn beforehand ([`Plan`]); when one strikes depends on how many tasks are
-//! done, never on the clock. The stage is a network and disks of this run's own, in namespaces that end with it.
+//! The checker ([`history_check`]) knows nothing about processes: it compares the log with what clients
+//! received while it was written. The faults are drawn in advance ([`FaultPlan`]); the number of finished
+//! tasks triggers them, never the clock. The test has its own network and disks, in namespaces that end with
+//! it.
 
 mod acknowledgements;
 mod chaos_cluster;

@@ -1,4 +1,4 @@
-//! The log as the checker reads it: every event of the store's feed by its stream, and when it became durable.
+//! The log as the checker reads it: every event of the feed by stream, and when it became durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,29 +7,28 @@ use docket_schema::{
     ids::{Position, StreamId},
 };
 
-/// An event, and when it became durable.
+/// An event and when it became durable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommittedEvent {
-    /// The event.
     pub event: Envelope,
-    /// Rises as transactions commit; the same for events of one transaction on PostgreSQL. A position does not do for
-    /// that there: a transaction has its number before it waits for another.
+    /// Increases as transactions commit; equal for events of one PostgreSQL transaction. A position cannot
+    /// serve here, because a transaction gets its number before it waits for another one.
     pub committed_at: i64,
 }
 
-/// See the module.
+/// The log of a chaos run; see the module.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RecordedLog {
-    /// Events by stream, in the order in which the feed has them.
+    /// Events by stream, in feed order.
     pub streams: BTreeMap<StreamId, Vec<CommittedEvent>>,
-    /// The heads that the store tells.
+    /// The heads that the store reports.
     pub heads: BTreeMap<StreamId, Head>,
-    /// Positions that two events have.
+    /// Positions shared by two events.
     pub shared_positions: BTreeSet<Position>,
 }
 
 impl RecordedLog {
-    /// Sorts what was read. `committed` says when what stands at a position became durable.
+    /// Groups the events. `committed` returns when the event at a position became durable.
     pub fn new(
         feed: Vec<Envelope>,
         heads: BTreeMap<StreamId, Head>,

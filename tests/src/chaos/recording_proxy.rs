@@ -1,9 +1,9 @@
-//! What stands between a worker and the coordinators, as a load balancer would: it passes each request to one of them,
-//! drawn anew each time, and writes down what was acknowledged on the way back.
+//! A proxy between a worker and the coordinators, like a load balancer: it forwards each request to a
+//! randomly drawn coordinator and records acknowledgements on the way back.
 //!
-//! It keeps nothing and repairs nothing: where no coordinator answers, or one dies in the middle of its answer, the
-//! connection breaks. A request goes to another coordinator only where the first did not accept a connection.
-//! Invariant: an acknowledgement is written down before its first byte goes on.
+//! It stores and repairs nothing: if no coordinator responds, or one dies in the middle of its response, the
+//! connection breaks. A request goes to another coordinator only if the first did not accept a connection.
+//! Invariant: an acknowledgement is recorded before its first byte is forwarded.
 
 use std::{
     collections::BTreeMap,
@@ -34,10 +34,10 @@ use super::{
     fault_plan::SeededRandom,
 };
 
-/// Largest body that is passed on.
+/// Maximum size of a forwarded body.
 const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What was seen passing, by all taps together.
+/// What all proxies together have recorded.
 #[derive(Debug, Clone, Default)]
 pub struct ProxyRecording {
     inner: Arc<Mutex<RecordedTraffic>>,
@@ -45,31 +45,31 @@ pub struct ProxyRecording {
 
 #[derive(Debug, Clone, Default)]
 struct RecordedTraffic {
-    /// A clock: one tick each time that something is noted or asked.
+    /// A clock that ticks for each recorded request or response.
     ticks: u64,
     acknowledged: Acknowledged,
     refusals: BTreeMap<String, usize>,
-    /// What passed and could not be understood: a tap that is blind checks nothing.
+    /// Messages that could not be parsed: a proxy that misses acknowledgements checks nothing.
     unreadable: Vec<String>,
 }
 
 impl ProxyRecording {
     fn lock(&self) -> MutexGuard<'_, RecordedTraffic> {
-        // What is guarded is whole after every statement, so a panic elsewhere leaves nothing half-done.
+        // The data is consistent after every statement, so a panic elsewhere leaves nothing half-done.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was acknowledged so far.
+    /// Returns the acknowledgements so far.
     ///
     /// # Errors
-    /// Something passed that could not be understood.
+    /// Returns an error if a message could not be parsed.
     pub fn acknowledged(&self) -> Result<Acknowledged> {
         let passed = self.lock();
         anyhow::ensure!(passed.unreadable.is_empty(), "not understood: {:?}", passed.unreadable);
         Ok(passed.acknowledged.clone())
     }
 
-    /// How often a call was refused, by code.
+    /// Returns how often calls were refused, by code.
     pub fn refusals(&self) -> BTreeMap<String, usize> {
         self.lock().refusals.clone()
     }
@@ -135,7 +135,7 @@ fn run_in_path(path: &str) -> Option<&str> {
     path.strip_prefix("/v1/runs/")?.strip_suffix("/append")
 }
 
-/// See the module. Dropped, it ends.
+/// A recording proxy; see the module. Ends when dropped.
 #[derive(Debug)]
 pub struct RecordingProxy {
     address: SocketAddr,
@@ -156,10 +156,10 @@ struct ProxyState {
 }
 
 impl RecordingProxy {
-    /// Starts one at `ip` before `coordinators` (`http://HOST:PORT`).
+    /// Starts a proxy at `ip` in front of `coordinators` (`http://HOST:PORT`).
     ///
     /// # Errors
-    /// It cannot listen there.
+    /// Returns an error if it cannot listen there.
     pub async fn start(
         ip: IpAddr,
         coordinators: Vec<String>,
@@ -168,9 +168,11 @@ impl RecordingProxy {
     ) -> Result<Self> {
         let listener = TcpListener::bind((ip, 0)).await.with_context(|| format!("listen at {ip}"))?;
         let address = listener.local_addr()?;
-        // Not used: coordinators are on loopback. A second one is refused with the first still in force.
+        // Unused, because coordinators are on loopback. A second installation is refused and the first
+        // stays in effect.
         drop(rustls::crypto::ring::default_provider().install_default());
-        // Nothing is retried that was sent once: reqwest would do so on a connection that was closed while idle.
+        // Never retry a request that was sent: reqwest would do so on a connection that was closed while
+        // idle.
         let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build()?;
         let between = Arc::new(ProxyState {
             coordinators,
@@ -186,7 +188,7 @@ impl RecordingProxy {
         Ok(Self { address, task: tokio::spawn(served.into_future()) })
     }
 
-    /// Where it listens, as workers are told.
+    /// Returns the URL for workers.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -196,7 +198,7 @@ async fn proxy_request(State(between): State<Arc<ProxyState>>, request: Request)
     between.forward_request(request).await.unwrap_or_else(|_| aborted_response())
 }
 
-/// An answer that breaks off before it was whole.
+/// A response that breaks off before it is complete.
 fn aborted_response() -> Response<Body> {
     let broken: io::Result<Bytes> = Err(io::ErrorKind::ConnectionReset.into());
     let mut response = Response::new(Body::from_stream(stream::iter([broken])));

@@ -1,4 +1,4 @@
-//! Streams that go to the archive, and come back: whole families, by one path, as they were.
+//! Archiving and restoring of streams: whole lineage groups, on one path, unchanged.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -33,7 +33,7 @@ use super::{
     lineage::{fork_task, new_run_id},
 };
 
-/// A task whose base can be read.
+/// A task whose base is readable.
 pub(super) fn spec_with_base(title: &str) -> TaskSpec {
     let manifest = Manifest::default().encode();
     TaskSpec {
@@ -90,7 +90,7 @@ impl ArchiveFixture {
         restored.map(|restored| restored.events).map_err(|error| format!("{error:?}"))
     }
 
-    /// A task of two tries, of which the second succeeded; and its runs.
+    /// Creates a task whose second attempt succeeds, and returns it with its runs.
     pub(super) async fn finish_task_on_second_try(&self) -> (TaskId, Vec<RunId>) {
         let task = self.fixture.submit(spec_with_base("done")).await;
         let worker = self.fixture.new_worker();
@@ -110,7 +110,7 @@ impl ArchiveFixture {
         (task, runs)
     }
 
-    /// What is asked of the store once a task's file is proven.
+    /// Builds the removal request for a task whose archive file is verified.
     async fn removal_request(&self, task: TaskId, runs: &[RunId]) -> StreamsArchived {
         let mut streams = Vec::new();
         for stream in [StreamId::Task(task)].into_iter().chain(runs.iter().copied().map(StreamId::Run)) {
@@ -166,7 +166,7 @@ pub(super) async fn archived_lineage_is_restored_unchanged(database: TestDatabas
     let resolved = world.store.resolve_id(digits).await.expect("reads");
     assert_eq!(resolved.archived, [StreamId::Run(runs[1])]);
     world.check_consistency().await;
-    // Whoever verifies meanwhile has listed them.
+    // A concurrent verification has already listed them.
     for (stream, head) in listed {
         let walked = verify_listed_stream(&*world.store, stream, head).await.expect("reads");
         assert_eq!(walked.fault, None);
@@ -175,13 +175,13 @@ pub(super) async fn archived_lineage_is_restored_unchanged(database: TestDatabas
     assert!(again.archived.is_empty() && again.kept.is_empty(), "{again:?}");
     world.task(living).await;
 
-    // The same submit again is accepted once, as ever.
+    // The same submit is still accepted only once.
     let late = NewTask { id: task, spec: spec_with_base("done"), fork: None };
     let answer = world.store.submit(vec![late], String::new(), world.now()).await.expect("accepted");
     assert_eq!(answer, [(task, false)]);
-    assert!(world.store.get_task(task).await.expect("reads").is_none(), "it is not made anew");
+    assert!(world.store.get_task(task).await.expect("reads").is_none(), "it is not created again");
 
-    // What only archived streams name is nobody's any more, and the file has it.
+    // Content that only archived streams reference becomes garbage; the file has it.
     let week = Timestamp(house.archiver.clock.now().0 + 7 * 86_400_000_000);
     let collected = gc::collect(&*world.store, GcRequest { delete: true, ..GcRequest::default() }, |ms| {
         week.minus_ms(ms)
@@ -196,13 +196,13 @@ pub(super) async fn archived_lineage_is_restored_unchanged(database: TestDatabas
     assert!(world.store.read_blob(fork.spec.base.manifest.hash).await.expect("reads").is_some());
     assert!(world.store.list_stubs(None, 100).await.expect("reads").is_empty());
     world.check_consistency().await;
-    // New places in the whole log, in order, behind all that was there.
+    // New positions in the log, in order, after everything that was there.
     let last = feed.last().expect("events").position;
     let back: Vec<Envelope> =
         world.read_feed().await.into_iter().filter(|event| event.stream == StreamId::Task(task)).collect();
     assert!(back.iter().all(|event| event.position > last));
 
-    // And once more: the same name, the same bytes.
+    // Archived again: the same name, the same bytes.
     let again = house.archive().await;
     assert_eq!(again.archived, done.archived);
     world.check_consistency().await;
@@ -219,19 +219,19 @@ pub(super) async fn retention_counts_from_the_restore(database: TestDatabase) {
     let done = house.archive_older(&house.archiver, MONTH_MS).await;
     assert_eq!(done.archived.len(), 2, "by their end they are old: {done:?}");
     house.restore(runs[0].0).await.expect("comes back");
-    // Also for a coordinator that did not bring it back, and has read nothing yet.
+    // Also for a coordinator that did not restore it and has read nothing yet.
     let fresh =
         ArchiveSettings { scratch_folder: house.folder.path().to_owned(), ..ArchiveSettings::default() };
     let fresh = TaskArchiver { settings: fresh, ..house.archiver.clone() };
     for archiver in [&house.archiver, &fresh] {
         let stays = house.archive_older(archiver, MONTH_MS).await;
         assert!(stays.archived.is_empty(), "{stays:?}");
-        assert!(stays.kept[0].why.contains("was brought back lately"), "{stays:?}");
+        assert!(stays.kept[0].why.contains("was restored recently"), "{stays:?}");
     }
     house.restore(other.0).await.expect("comes back");
     let stays = house.archive_older(&fresh, MONTH_MS).await;
     assert_eq!(stays.kept.len(), 2, "what came back since it was read is read too: {stays:?}");
-    // Whoever asks for younger ones gets them.
+    // A request for younger ones returns them.
     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     let again = house.archive().await;
     assert_eq!(again.archived.len(), 2, "{again:?}");
@@ -251,7 +251,7 @@ pub(super) async fn tasks_with_dependents_are_not_archived(database: TestDatabas
     assert!(done.kept[0].why.contains("has not ended"), "{done:?}");
     world.task(task).await;
 
-    // What goes after it was looked at stays, and so does what is forked meanwhile.
+    // A task that changes after it was examined stays, and so does one that is forked meanwhile.
     let (other, other_runs) = {
         let lease = world.new_worker().lease_one().await;
         world.new_worker().end_run(&lease, RunOutcome::Succeeded).await;
@@ -262,14 +262,14 @@ pub(super) async fn tasks_with_dependents_are_not_archived(database: TestDatabas
     let late = fork_task(world, other_runs[0], head);
     world.store.submit(vec![late], String::new(), world.now()).await.expect("accepted");
     let refused = world.store.remove_archived(removal.clone(), world.now()).await.expect_err("is stood on");
-    assert!(refused.to_string().contains("stands on"), "{refused}");
+    assert!(refused.to_string().contains("another run continues"), "{refused}");
     let mut moved = removal;
     moved.streams[0].head.seq = Seq(1);
     let refused = world.store.remove_archived(moved, world.now()).await.expect_err("went on");
-    assert!(refused.to_string().contains("went on"), "{refused}");
+    assert!(refused.to_string().contains("grew while"), "{refused}");
     world.check_consistency().await;
 
-    // A fork of what is archived finds nothing to stand on.
+    // A fork of an archived run has no history to build on.
     let lease = world.new_worker().lease_one().await;
     world.new_worker().end_run(&lease, RunOutcome::Succeeded).await;
     let (_, gone) = house.finish_task_on_second_try().await;
@@ -281,7 +281,8 @@ pub(super) async fn tasks_with_dependents_are_not_archived(database: TestDatabas
     world.check_consistency().await;
 }
 
-/// Whichever comes first: no fork ever stands on what is not here. Through two coordinators, where there may be.
+/// Whichever comes first, a fork never builds on missing history. Through two coordinators if the store
+/// supports it.
 pub(super) async fn concurrent_fork_and_archive_keep_the_parent_history(database: TestDatabase) {
     let house = ArchiveFixture::new(database).await;
     let world = &house.fixture;
@@ -304,7 +305,7 @@ pub(super) async fn concurrent_fork_and_archive_keep_the_parent_history(database
         let is_here = world.store.get_task(task).await.expect("reads").is_some();
         match submitted {
             Ok(_) => {
-                assert!(is_here && removed.is_err(), "a fork stands on it");
+                assert!(is_here && removed.is_err(), "a fork builds on it");
                 let lease = world.new_worker().lease_one().await;
                 world.new_worker().end_run(&lease, RunOutcome::Succeeded).await;
                 forked += 1;
@@ -330,7 +331,7 @@ pub(super) async fn events_are_deleted_only_by_archiving(database: TestDatabase)
     let one = "stream_id = (SELECT stream_id FROM tasks)";
     for sql in [
         format!("DELETE FROM events WHERE {one}"),
-        // Not even with the guard, where no stub of this very head is left behind.
+        // Not even with the guard, if no stub of this exact head is left behind.
         format!(
             "BEGIN; INSERT INTO archiving SELECT stream_id FROM tasks; DELETE FROM events WHERE {one}; COMMIT"
         ),
@@ -356,7 +357,7 @@ pub(super) async fn events_are_deleted_only_by_archiving(database: TestDatabase)
     let refused = raw.execute(&sql).await.expect_err("its name is taken").to_string();
     assert!(refused.contains("archived"), "{refused}");
 
-    // Stubs are what the log says.
+    // Stubs match the log.
     raw.execute("UPDATE archived_streams SET head_seq = head_seq + 1").await.expect("tampers");
     raw.execute(&format!("DELETE FROM archived_streams WHERE name = 'task/{task}'")).await.expect("tampers");
     let found = house.fixture.store.rebuild_projections(std::sync::Arc::default()).await.expect("rebuilds");
@@ -376,7 +377,7 @@ pub(super) async fn lineage_is_restored_once_and_completely(database: TestDataba
         let now = house.archiver.clock.now();
         unpack_file(file.path(), stub.file_hash, store, "me".to_owned(), into, now).await
     };
-    // In a store of its own it needs no stub, and leaves none.
+    // In a separate store it needs no stub, and leaves none.
     let scratch = tempfile::tempdir().expect("a folder");
     let aside = docket_coordinator::store::sqlite::open(&scratch.path().join("a.db")).await.expect("opens");
     let now = house.archiver.clock.now();
@@ -419,7 +420,7 @@ pub(super) async fn invalid_archive_copy_removes_nothing(database: TestDatabase)
     std::fs::write(&path, &whole).expect("writes");
     house.restore(runs[0].0).await.expect("comes back");
 
-    // A place that takes nothing: nothing goes.
+    // If the archive cannot be written, nothing is removed.
     let full = house.folder.path().join("archive").join(&stub.file);
     std::fs::remove_file(&full).expect("removes");
     std::fs::create_dir(&full).expect("stands in the way");

@@ -1,4 +1,4 @@
-//! What stands in the place of archived tasks, and still counts; and the files that it names, whoever writes there.
+//! Stubs of archived tasks, which still count, and the files that they name, whichever build wrote those.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::{
     fixture::failed_outcome,
 };
 
-/// A task that failed and that another holds out for stays until that one is done with it.
+/// A failed task that another task is held by stays until that one is done with it.
 pub(super) async fn task_with_waiting_dependents_is_not_archived(database: TestDatabase) {
     let house = ArchiveFixture::new(database).await;
     let world = &house.fixture;
@@ -31,12 +31,12 @@ pub(super) async fn task_with_waiting_dependents_is_not_archived(database: TestD
     world.new_worker().end_run(&lease, failed_outcome()).await;
     world.advance_clock(3_600_000);
     let done = house.archive().await;
-    assert!(done.archived.is_empty() && done.kept[0].why.contains("waits for task"), "{done:?}");
+    assert!(done.archived.is_empty() && done.kept[0].why.contains("depends on task"), "{done:?}");
     world.run_command(waits, |record| decide::cancel(record, "me", "")).await.expect("cancels");
     world.advance_clock(3_600_000);
     assert_eq!(house.archive().await.archived.len(), 2);
-    // An archived task is known by how it ended: who is to wait for one that failed holds out, or is cancelled, and
-    // who waits for one that was cancelled by a task that is nowhere is refused.
+    // The outcome of an archived task is known: a new dependent of a failed one is held or cancelled, and a
+    // new dependent of a cancelled one is refused, as for an unknown task.
     let late = |if_failed, title: &str, on| {
         let conditions = LeaseConditions { after: vec![on], if_failed, ..LeaseConditions::default() };
         NewTask {
@@ -58,7 +58,7 @@ pub(super) async fn task_with_waiting_dependents_is_not_archived(database: TestD
     assert!(matches!(refused, Err(AppendError::DependencyNotFound(_))), "{refused:?}");
     world.check_consistency().await;
 
-    // Brought back and done at last, it lets go on what waits for it.
+    // Restored and then completed, it releases its dependents.
     house.restore(first.0).await.expect("comes back");
     world
         .run_command(first, |record| decide::retry(record, "me", "", decide::DependencyRetry::Kept))
@@ -69,7 +69,7 @@ pub(super) async fn task_with_waiting_dependents_is_not_archived(database: TestD
     world.new_worker().end_run(&lease, RunOutcome::Succeeded).await;
     assert_eq!(world.task(holds.id).await.state, TaskState::Available);
     world.check_consistency().await;
-    // And who waits for one that was completed before it was archived begins at once.
+    // A dependent of a task completed before it was archived begins at once.
     let after = late(DependencyFailurePolicy::Hold, "after", first);
     world.run_command(holds.id, |record| decide::cancel(record, "me", "")).await.expect("cancels");
     world.advance_clock(3_600_000);
@@ -80,7 +80,7 @@ pub(super) async fn task_with_waiting_dependents_is_not_archived(database: TestD
     world.check_consistency().await;
 }
 
-/// What is archived is found, and counts in its batch, on the way there and back.
+/// Archived tasks are found and count in their batch, before and after a restore.
 pub(super) async fn archived_tasks_still_count(database: TestDatabase) {
     let house = ArchiveFixture::new(database).await;
     let world = &house.fixture;
@@ -130,7 +130,7 @@ pub(super) async fn archived_tasks_still_count(database: TestDatabase) {
     let next = ArchivedTaskQuery { limit: Some(1), before: first.next, ..Default::default() };
     assert_eq!((ids(first), ids(list(next).await)), (vec![given_up], vec![done]));
 
-    // What stubs keep is what the log says.
+    // The values in stubs match the log.
     let mut raw = world.database.raw_connection().await;
     raw.execute("UPDATE archived_streams SET title = 'another' WHERE title IS NOT NULL")
         .await
@@ -150,7 +150,8 @@ pub(super) async fn archived_tasks_still_count(database: TestDatabase) {
     world.check_consistency().await;
 }
 
-/// A build that makes other bytes of the same streams, before or beside this one: whatever a stub names stays.
+/// Another build produces different bytes for the same streams, before or concurrently with this one: every
+/// file that a stub names stays.
 pub(super) async fn archives_of_two_builds_do_not_conflict(database: TestDatabase) {
     let house = ArchiveFixture::new(database).await;
     let world = &house.fixture;
@@ -161,11 +162,11 @@ pub(super) async fn archives_of_two_builds_do_not_conflict(database: TestDatabas
     let clock = Arc::clone(&house.archiver.clock);
     let other = TaskArchiver { store: Arc::clone(&beside.store), clock, settings };
     let holds = async |stub: &ArchiveStub| {
-        let file = fetch_file(stub, None, house.folder.path()).await.expect("is there, whole");
+        let file = fetch_file(stub, None, house.folder.path()).await.expect("complete");
         verify_file(file.path(), stub.file_hash).await.expect("is the one that was written");
     };
 
-    // One after the other: the first stub, as a backup of the database has it, finds its own bytes.
+    // One after the other: the first stub, as in a backup of the database, finds its own bytes.
     let (task, _) = house.finish_task_on_second_try().await;
     house.archive().await;
     let first = world.store.find_stub(task.0).await.expect("reads").expect("a stub");
@@ -183,13 +184,13 @@ pub(super) async fn archives_of_two_builds_do_not_conflict(database: TestDatabas
     }
     let (one, two) = tokio::join!(house.archive(), house.archive_with(&other));
     assert_eq!(one.archived.len() + two.archived.len(), 24);
-    assert_eq!((one.kept, two.kept), (Vec::new(), Vec::new()), "what the other took is no news");
+    assert_eq!((one.kept, two.kept), (Vec::new(), Vec::new()), "tasks archived by the other build are not reported");
     for stub in world.store.list_stubs(None, 1000).await.expect("reads") {
         holds(&stub).await;
     }
     world.check_consistency().await;
 
-    // Bytes that are not what their name says are mended by the next copy.
+    // The next copy repairs bytes that do not match their name.
     let (task, _) = house.finish_task_on_second_try().await;
     house.archive().await;
     let stub = world.store.find_stub(task.0).await.expect("reads").expect("a stub");

@@ -1,5 +1,5 @@
-//! Large blobs outside of the database: what a commit names is there, what is read is what was stored, what goes takes
-//! its file along.
+//! Large blobs outside the database: referenced blobs exist, reads return what was stored, and removal
+//! deletes the file as well.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -24,13 +24,13 @@ use super::{
     import_and_gc::message_with_blob,
 };
 
-/// From which size on.
+/// Minimum size of an external blob.
 const EXTERNAL_BYTES_MIN: u64 = 2000;
 
-/// Milliseconds of an hour.
+/// Milliseconds per hour.
 const HOUR_MS: u64 = 3_600_000;
 
-/// Bytes that zstd makes nothing of.
+/// Bytes that zstd cannot compress.
 fn incompressible_bytes(seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; 5000];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
@@ -63,12 +63,12 @@ impl ExternalBlobsFixture {
 
     async fn collect_garbage(&self, delete: bool) -> GcResponse {
         let request = GcRequest { delete, ..GcRequest::default() };
-        // By the clock that files go by.
+        // By the clock that file ages use.
         let later = Timestamp(Clock::new().now().0 + 7 * 86_400_000_000);
         gc::collect(&*self.fixture.store, request, |ms| later.minus_ms(ms)).await.expect("collects")
     }
 
-    /// What a check of all blobs finds: how many were altered, and what is lost.
+    /// Checks all blobs; returns the number of altered ones and the names of lost ones.
     async fn check_blobs(&self) -> (usize, Vec<String>) {
         let (mut altered, mut lost, mut after) = (0, Vec::new(), None);
         loop {
@@ -100,7 +100,7 @@ fn list_files(folder: &Path) -> Vec<PathBuf> {
 pub(super) async fn large_blobs_are_files_and_small_ones_rows(database: TestDatabase) {
     let house = ExternalBlobsFixture::new(database).await;
     let world = &house.fixture;
-    // Stored before there was a place for large ones.
+    // Stored before external storage was configured.
     let (old, inside) = (incompressible_bytes(1), world.database.open().await);
     inside.put_blobs(vec![new_blob(&old)], world.now()).await.expect("stores");
     let old_hash = house.put_blob(&old).await;
@@ -126,12 +126,12 @@ pub(super) async fn large_blobs_are_files_and_small_ones_rows(database: TestData
             assert_eq!(store.read_blob(hash).await.expect("reads").expect("is there").as_ref(), bytes);
         }
     }
-    // Without the setting it is told what is missing.
+    // Without the setting, the error says what is missing.
     let unset = format!("{:?}", inside.read_blob(large).await.expect_err("cannot be read"));
     assert!(unset.contains("blobs.to"), "{unset}");
     assert!(inside.read_blob(small).await.expect("reads").is_some());
 
-    // Once more: the same file. With another write in between, that file still.
+    // Stored again: the same file. With another write in between, still that file.
     house.put_blob(&bytes).await;
     world.advance_clock(3 * HOUR_MS);
     house.put_blob(&bytes).await;
@@ -141,7 +141,7 @@ pub(super) async fn large_blobs_are_files_and_small_ones_rows(database: TestData
     world.check_consistency().await;
 }
 
-/// Nothing that is acknowledged names what is not there: where the file cannot be written, nothing is.
+/// No acknowledged commit references a missing blob: if the file cannot be written, the commit fails.
 pub(super) async fn unwritable_blob_is_not_referenced(database: TestDatabase) {
     let house = ExternalBlobsFixture::new(database).await;
     let world = &house.fixture;
@@ -165,7 +165,7 @@ pub(super) async fn unwritable_blob_is_not_referenced(database: TestDatabase) {
     let decide = Box::new(|record: &_| docket_coordinator::decide::cancel(record, "me", ""));
     world.store.execute_command(task, decide, blobs, world.now()).await.expect_err("cannot be written");
     assert!(world.task(task).await.ended_at.is_none());
-    let hash = BlobHash::of(&bytes);
+    let hash = BlobHash::hash_bytes(&bytes);
     assert_eq!(world.store.find_present_blobs(vec![hash]).await.expect("looks"), []);
     world.check_consistency().await;
     std::fs::remove_file(&wall).expect("removes");
@@ -224,9 +224,9 @@ pub(super) async fn unreferenced_blob_is_deleted_with_its_file(database: TestDat
     let (keeps, goes): (Vec<_>, Vec<_>) = house
         .blob_files()
         .into_iter()
-        .partition(|file| file.display().to_string().contains(&BlobHash::of(&named).to_string()));
+        .partition(|file| file.display().to_string().contains(&BlobHash::hash_bytes(&named).to_string()));
     assert_eq!((keeps.len(), goes.len()), (1, 1));
-    // A file that was written and never named; another store's; and somebody's own.
+    // A file that was written and never referenced, another store's file, and an unrelated one.
     let stray = PathBuf::from(format!("{}0", keeps[0].display()));
     std::fs::copy(&keeps[0], &stray).expect("copies");
     let folder = keeps[0].parent().and_then(Path::parent).expect("the store's folder");
@@ -243,7 +243,7 @@ pub(super) async fn unreferenced_blob_is_deleted_with_its_file(database: TestDat
     assert_eq!((dry.orphans, dry.strays, dry.dropped), (1, 1, 0), "{dry:?}");
     assert_eq!(dry.stray_bytes, stray.metadata().expect("is there").len());
     assert_eq!(house.blob_files(), before);
-    // One that was written lately may be about to be named.
+    // A recently written file may be about to be referenced.
     let young = gc::collect(&*world.store, GcRequest { delete: true, ..GcRequest::default() }, |ms| {
         Clock::new().earliest_shown_within(ms)
     })
@@ -256,12 +256,13 @@ pub(super) async fn unreferenced_blob_is_deleted_with_its_file(database: TestDat
     let mut left = [&keeps[..], &others[..]].concat();
     left.sort();
     assert_eq!(house.blob_files(), left);
-    assert!(world.store.read_blob(BlobHash::of(&named)).await.expect("reads").is_some());
-    assert!(world.store.read_blob(BlobHash::of(&orphan)).await.expect("reads").is_none());
+    assert!(world.store.read_blob(BlobHash::hash_bytes(&named)).await.expect("reads").is_some());
+    assert!(world.store.read_blob(BlobHash::hash_bytes(&orphan)).await.expect("reads").is_none());
     world.check_consistency().await;
 }
 
-/// Whichever comes first, through two coordinators where there may be: what is stored can be read.
+/// Whichever comes first, through two coordinators if the store supports it: a stored blob can be
+/// read.
 pub(super) async fn blob_stored_during_collection_is_complete(database: TestDatabase) {
     let house = ExternalBlobsFixture::new(database).await;
     let world = &house.fixture;
@@ -271,7 +272,7 @@ pub(super) async fn blob_stored_during_collection_is_complete(database: TestData
         world.database.open_with_blobs(external_blob_settings(house.folder.path())).await
     };
     let bytes = incompressible_bytes(1);
-    let hash = BlobHash::of(&bytes);
+    let hash = BlobHash::hash_bytes(&bytes);
     let mut dropped = 0;
     for round in 0..24 {
         house.put_blob(&bytes).await;

@@ -1,4 +1,4 @@
-//! What the runs of a batch may use together: counted from what they recorded, kept to, raised.
+//! Budgets of batches: usage counted from what runs recorded, enforced, raised.
 
 use docket_coordinator::store::{AppendCondition, BudgetReservation, GrantedLease, LogAppend};
 use docket_schema::{
@@ -42,7 +42,7 @@ pub(super) async fn set_budget(world: &StoreFixture, tokens: Option<u64>, cost_n
     .await;
 }
 
-/// A run's call was answered: so many tokens of either, and a nano-dollar each.
+/// Records a response to a run's call: this many tokens in each direction, at one nano-dollar each.
 pub(super) async fn record_model_usage(world: &StoreFixture, lease: &GrantedLease, tokens: u64) {
     let head = world.store.stream_head(StreamId::Run(lease.run)).await.expect("reads");
     let at = head.map_or(Seq(0), |head| head.seq);
@@ -84,7 +84,8 @@ pub(super) async fn batch_spending(world: &StoreFixture) -> BatchSpending {
     world.store.get_batch(BATCH).await.expect("reads").expect("a batch").used
 }
 
-/// Nothing more of it is leased or asked for until it may use more; then all of it goes on where it stood.
+/// A batch at its limit gets no more leases or permits until the limit is raised; then everything resumes
+/// from its previous state.
 pub(super) async fn batch_stops_at_its_budget_and_resumes_when_it_is_raised(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let worker = world.new_worker();
@@ -95,10 +96,10 @@ pub(super) async fn batch_stops_at_its_budget_and_resumes_when_it_is_raised(data
     assert_eq!(
         reserve_budget(&world, &lease, 1_000_000).await,
         BudgetReservation::Granted,
-        "nobody set anything"
+        "no budget is set"
     );
     assert!(!world.store.has_budgets().await.expect("reads"));
-    // What was used before there was a budget is used.
+    // Usage before the budget was set counts.
     record_model_usage(&world, &lease, 100).await;
     set_budget(&world, Some(1000), None).await;
     assert!(world.store.has_budgets().await.expect("reads"));
@@ -119,7 +120,7 @@ pub(super) async fn batch_stops_at_its_budget_and_resumes_when_it_is_raised(data
     let other = world.submit(task_spec("of none")).await;
     let got: Vec<TaskId> = worker.lease(5).await.iter().map(|lease| lease.record.id).collect();
     assert_eq!(got, [other], "none of its tasks is leased, whatever else is");
-    assert_eq!(world.make_due_tasks_available().await, 0, "nothing goes on");
+    assert_eq!(world.make_due_tasks_available().await, 0, "nothing resumes");
     let view = world.store.get_batch(BATCH).await.expect("reads").expect("a batch");
     assert!(view.budget.spent.is_some() && view.waiting_for_people() == 3, "{view:?}");
     assert_eq!(batch_spending(&world).await, BatchSpending { tokens: 800, cost_nusd: 800 });
@@ -134,7 +135,7 @@ pub(super) async fn batch_stops_at_its_budget_and_resumes_when_it_is_raised(data
     for lease in &leases {
         worker.end_run(lease, RunOutcome::Succeeded).await;
     }
-    // Money is a budget likewise, and none at all pays for everything.
+    // Money works as a budget as well, and without any budget everything is allowed.
     set_budget(&world, None, Some(800)).await;
     world.submit(batch_spec()).await;
     let lease = worker.lease_one().await;
@@ -145,7 +146,7 @@ pub(super) async fn batch_stops_at_its_budget_and_resumes_when_it_is_raised(data
     world.check_consistency().await;
 }
 
-/// What calls under way may use is set aside until they have ended, or whoever made them is gone.
+/// The possible usage of calls in flight is reserved until they end or their worker is gone.
 pub(super) async fn concurrent_calls_do_not_exceed_the_budget(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let beside = world.open_second_coordinator().await;
@@ -161,7 +162,7 @@ pub(super) async fn concurrent_calls_do_not_exceed_the_budget(database: TestData
     assert_eq!(
         reserve_budget(&beside, two, 400).await,
         BudgetReservation::Granted,
-        "beside it there is room for that"
+        "there is room for both"
     );
     assert_eq!(
         reserve_budget(&world, one, 600).await,
@@ -171,13 +172,13 @@ pub(super) async fn concurrent_calls_do_not_exceed_the_budget(database: TestData
     record_model_usage(&world, one, 50).await;
     assert_eq!(reserve_budget(&beside, two, 900).await, BudgetReservation::Granted, "it had a hundred");
     assert_eq!(reserve_budget(&world, one, 600).await, BudgetReservation::CallInProgress);
-    // A worker that is gone has no call under way.
+    // A lost worker has no calls in flight.
     world.advance_clock(60_000);
     assert_eq!(world.expire_leases().await, 2);
     let again = worker.lease(2).await;
     let one = again.iter().find(|lease| lease.run == one.run).expect("gone on with");
     assert_eq!(reserve_budget(&world, one, 900).await, BudgetReservation::Granted);
-    // Many at once, through both: what is let through fits.
+    // Many at once through both coordinators: the permitted calls fit the budget.
     set_budget(&world, Some(5000), None).await;
     for _ in 0..20 {
         world.submit(batch_spec()).await;
@@ -194,7 +195,7 @@ pub(super) async fn concurrent_calls_do_not_exceed_the_budget(database: TestData
     world.check_consistency().await;
 }
 
-/// Counters are derived from the log: whatever stands there, `db rebuild` finds and mends it.
+/// Counters are derived from the log: `db rebuild` detects and repairs any wrong value.
 pub(super) async fn wrong_budget_counter_is_detected_and_repaired(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let worker = world.new_worker();

@@ -1,4 +1,5 @@
-//! What a clock wrote that was ahead for a while: times, terms, leases, waits and firings are right again with the clock.
+//! Recovery from a clock that was temporarily ahead: timestamps, terms, leases, waits and schedules are right
+//! again once the clock is.
 
 use docket_coordinator::{
     decide,
@@ -32,7 +33,7 @@ pub(super) async fn stream_timestamps_follow_a_clock_set_back(database: TestData
         world.read_stream(StreamId::Run(lease.run)).await.last().expect("an event").recorded_at
     };
     let first = append(1).await;
-    // Coordinators differ by less than this.
+    // Coordinators' clocks differ by less than this.
     world.set_clock_back(1000);
     assert_eq!(append(2).await, first, "a small difference is hidden");
     world.advance_clock(1000 + DAY_MS);
@@ -79,11 +80,11 @@ pub(super) async fn clock_step_gives_every_lease_its_full_duration(database: Tes
     };
     assert_eq!(acquire_term(&world, "one").await, TermOutcome::Acquired { extended_leases: Some(0) });
     world.new_worker().lease(2).await;
-    // Ahead: they all look long lost.
+    // Clock ahead: all leases look long expired.
     world.advance_clock(DAY_MS);
     assert_eq!(grace(&world).await, TermOutcome::Acquired { extended_leases: Some(2) });
     assert_eq!(world.expire_leases().await, 0);
-    // Back: they would be held for a day.
+    // Clock back: they would be held for a day.
     world.new_worker().lease(1).await;
     world.set_clock_back(DAY_MS);
     assert_eq!(grace(&world).await, TermOutcome::Acquired { extended_leases: Some(3) });
@@ -155,7 +156,7 @@ pub(super) async fn schedules_fire_by_the_corrected_clock(database: TestDatabase
         submitted
     };
     assert_eq!(minutes(10).await, 10);
-    // What fired is not doubled, and what had not fired is not passed over.
+    // Past firings are not repeated, and pending ones are not skipped.
     world.set_clock_back(5 * MINUTE_MS);
     assert_eq!(minutes(4).await, 0, "they have fired");
     assert_eq!(minutes(3).await, 2);

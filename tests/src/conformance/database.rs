@@ -1,18 +1,18 @@
-//! A database for one case: where it is, how to open it, how to reach around the store.
+//! A database for one case: its location, how to open it, and how to bypass the store.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use docket_coordinator::store::{self, Store};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
-/// Which database.
+/// The kind of database.
 #[derive(Debug, Clone)]
 pub enum DatabaseKind {
-    /// A file in a folder of its own.
+    /// A file in a separate folder.
     Sqlite,
-    /// A database of its own on this server.
+    /// A separate database on this server.
     Postgres {
-        /// URL of a database whose user may make others.
+        /// URL of a database whose user may create others.
         server: String,
     },
     /// The same, with a pooler between it and the store.
@@ -34,7 +34,7 @@ impl fmt::Display for DatabaseKind {
     }
 }
 
-/// See the module.
+/// A test database; see the module.
 #[derive(Clone)]
 pub struct TestDatabase {
     location: DatabaseLocation,
@@ -58,7 +58,7 @@ impl RawConnection {
     /// Runs statements.
     ///
     /// # Errors
-    /// What the database says.
+    /// Returns the database's error.
     pub async fn execute(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
         let sql = AssertSqlSafe(sql.to_owned());
         Ok(match self {
@@ -67,10 +67,10 @@ impl RawConnection {
         })
     }
 
-    /// One number.
+    /// Returns one number.
     ///
     /// # Errors
-    /// What the database says.
+    /// Returns the database's error.
     pub async fn query_number(&mut self, sql: &str) -> Result<i64, sqlx::Error> {
         let sql = AssertSqlSafe(sql.to_owned());
         match self {
@@ -79,10 +79,10 @@ impl RawConnection {
         }
     }
 
-    /// One text.
+    /// Returns one text.
     ///
     /// # Errors
-    /// What the database says.
+    /// Returns the database's error.
     pub async fn query_text(&mut self, sql: &str) -> Result<String, sqlx::Error> {
         let sql = AssertSqlSafe(sql.to_owned());
         match self {
@@ -91,10 +91,10 @@ impl RawConnection {
         }
     }
 
-    /// How the database would carry a query out, in its own words.
+    /// Returns the database's query plan.
     ///
     /// # Errors
-    /// What the database says.
+    /// Returns the database's error.
     pub async fn explain_query(&mut self, sql: &str) -> Result<String, sqlx::Error> {
         Ok(match self {
             Self::Sqlite(conn) => {
@@ -112,10 +112,10 @@ impl RawConnection {
 }
 
 impl TestDatabase {
-    /// A fresh one.
+    /// Creates a fresh database.
     ///
     /// # Panics
-    /// It cannot be made.
+    /// Panics if it cannot be created.
     pub async fn new(kind: &DatabaseKind, name: &str) -> Self {
         let at = match kind {
             DatabaseKind::Sqlite => {
@@ -130,7 +130,7 @@ impl TestDatabase {
                     sqlx::raw_sql(AssertSqlSafe(sql))
                         .execute(&mut admin)
                         .await
-                        .expect("a database of its own");
+                        .expect("a separate database");
                 }
                 let of = |server: &str| {
                     let (base, query) = server.split_once('?').unwrap_or((server, ""));
@@ -149,7 +149,7 @@ impl TestDatabase {
     /// Opens the store on it, as another coordinator would.
     ///
     /// # Panics
-    /// It does not open.
+    /// Panics if it cannot be opened.
     pub async fn open(&self) -> Arc<dyn Store> {
         self.try_open().await.expect("the store opens")
     }
@@ -157,7 +157,7 @@ impl TestDatabase {
     /// Opens the store on it.
     ///
     /// # Errors
-    /// What the store says.
+    /// Returns the store's error.
     pub async fn try_open(&self) -> Result<Arc<dyn Store>, store::StoreError> {
         Ok(match &self.location {
             DatabaseLocation::Sqlite { path, .. } => Arc::new(store::sqlite::open(path).await?),
@@ -165,10 +165,10 @@ impl TestDatabase {
         })
     }
 
-    /// A store on it that keeps large blobs outside.
+    /// Opens a store on it that keeps large blobs outside.
     ///
     /// # Panics
-    /// It cannot be opened.
+    /// Panics if it cannot be opened.
     pub async fn open_with_blobs(&self, outside: store::ExternalBlobSettings) -> Arc<dyn Store> {
         let opened = match &self.location {
             DatabaseLocation::Sqlite { path, .. } => store::sqlite::open(path).await,
@@ -177,10 +177,10 @@ impl TestDatabase {
         Arc::new(opened.expect("the store opens").with_external_blobs(outside))
     }
 
-    /// Opens the store so that SQLite's file cannot pass `pages` pages.
+    /// Opens the store with SQLite's file limited to `pages` pages.
     ///
     /// # Panics
-    /// It does not open.
+    /// Panics if it cannot be opened.
     pub async fn open_limited(&self, pages: u32) -> Arc<dyn Store> {
         match &self.location {
             DatabaseLocation::Sqlite { path, .. } => {
@@ -190,10 +190,10 @@ impl TestDatabase {
         }
     }
 
-    /// A connection beside the store's.
+    /// Opens a connection that bypasses the store.
     ///
     /// # Panics
-    /// It cannot be made.
+    /// Panics if it cannot be opened.
     pub async fn raw_connection(&self) -> RawConnection {
         match &self.location {
             DatabaseLocation::Sqlite { path, .. } => {
@@ -206,7 +206,7 @@ impl TestDatabase {
         }
     }
 
-    /// Its URL, if it has one.
+    /// Returns its URL, if it has one.
     pub fn url(&self) -> Option<&str> {
         match &self.location {
             DatabaseLocation::Sqlite { .. } => None,
@@ -214,7 +214,7 @@ impl TestDatabase {
         }
     }
 
-    /// Its file, if it is one.
+    /// Returns its file, if it is one.
     pub fn file(&self) -> Option<&std::path::Path> {
         match &self.location {
             DatabaseLocation::Sqlite { path, .. } => Some(path),
@@ -222,7 +222,7 @@ impl TestDatabase {
         }
     }
 
-    /// Whether it is SQLite: for the few cases only one database can have.
+    /// Returns whether it is SQLite, for the few cases that only one database supports.
     pub const fn is_sqlite(&self) -> bool {
         matches!(self.location, DatabaseLocation::Sqlite { .. })
     }

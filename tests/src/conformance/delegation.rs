@@ -1,4 +1,5 @@
-//! Delegation: a parent's word and its child's submit, a child's end and its parent's answer, whatever comes between.
+//! Delegation: a parent's request and its child's submit, a child's end and its parent's reply, with any
+//! event in between.
 
 use docket_coordinator::{
     decide::{self, DependencyRetry},
@@ -28,7 +29,7 @@ fn child_submission(lease: &GrantedLease, nth: usize, spec: TaskSpec) -> (TaskId
     (child, TaskSubmitted { spec, by: "test".to_owned(), forked_from: None, delegated_by: Some(by) })
 }
 
-/// Gives the `nth` piece of a leased task's work away.
+/// Delegates the `nth` part of a leased task's work.
 async fn delegate_task(
     world: &StoreFixture,
     lease: &GrantedLease,
@@ -44,7 +45,7 @@ async fn run_head(world: &StoreFixture, run: RunId) -> Seq {
     world.store.stream_head(StreamId::Run(run)).await.expect("reads").expect("exists").seq
 }
 
-/// The run rests for its children.
+/// Suspends the run until its children end.
 async fn wait_for_children(worker: &FakeWorker, lease: &GrantedLease) -> Result<TaskRecord, CommandError> {
     let at = run_head(&worker.fixture, lease.run).await;
     wait_for_children_at(worker, lease, at).await
@@ -56,7 +57,7 @@ async fn wait_for_children_at(
     at: Seq,
 ) -> Result<TaskRecord, CommandError> {
     let (question, why) = ("waits".into(), BlockedReason::Child);
-    let decision = DecisionHash::of(b"waits");
+    let decision = DecisionHash::hash_bytes(b"waits");
     let blocked = RunBlocked { question, why, outages: 0, about: None, decision };
     worker
         .finish_lease(lease, at, vec![RunEvent::from(blocked).encode(Turn(1))])
@@ -90,7 +91,7 @@ pub(super) async fn child_and_delegation_event_are_written_atomically_once(datab
     let parent = world.task(lease.record.id).await;
     assert_eq!((parent.state, &parent.waits_for[..]), (TaskState::Running, &[child][..]));
     assert_eq!(task_state(&world, child).await, TaskState::Available);
-    // One transaction: nothing of anybody's stands between their events.
+    // One transaction: no other events are between theirs.
     let feed = world.read_feed().await;
     let places: Vec<usize> = ["Delegated", "TaskDelegated"]
         .iter()
@@ -99,14 +100,14 @@ pub(super) async fn child_and_delegation_event_are_written_atomically_once(datab
         .collect();
     let (first, last) = (places.iter().min().expect("there"), places.iter().max().expect("there"));
     assert_eq!((places.len(), last - first), (3, 2), "{feed:?}");
-    // The answer was lost, and it is asked again; also when the child has ended meanwhile.
+    // The reply was lost and the request is repeated, also after the child has ended.
     assert_eq!(delegate_task(&world, &lease, 0).await.expect("answered as before"), child);
     assert_eq!(complete_next(&worker).await, child);
     assert_eq!(delegate_task(&world, &lease, 0).await.expect("answered as before"), child);
     let run = world.read_stream(StreamId::Run(lease.run)).await;
     assert_eq!(run.iter().filter(|event| event.kind == "Delegated").count(), 1);
     assert_eq!(child_answers(&world, lease.run).await.len(), 1);
-    // Whoever lost the lease gives nothing away.
+    // A worker that lost the lease cannot delegate.
     world.advance_clock(super::fixture::LEASE_MS + 1);
     assert_eq!(world.expire_leases().await, 1);
     assert!(matches!(delegate_task(&world, &lease, 1).await, Err(CommandError::Rejected(_))));
@@ -139,7 +140,7 @@ pub(super) async fn child_end_resumes_its_parent(database: TestDatabase) {
     let rests = wait_for_children(&worker, &lease).await.expect("rests");
     assert_eq!((rests.state, rests.blocked_why), (TaskState::Blocked, Some(TaskBlockedReason::Child)));
     assert_eq!((rests.worker, rests.run), (None, Some(lease.run)));
-    // It holds no key: its children go, one after the other.
+    // It holds no key, so its children run one after the other.
     let first = worker.lease_one().await;
     assert!(children.contains(&first.record.id));
     assert_eq!(lease_next(&worker).await, None);
@@ -156,7 +157,7 @@ pub(super) async fn child_end_resumes_its_parent(database: TestDatabase) {
     let [(one, _), (other, last)] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!((one.is_error, one.more, one.run), (false, true, Some(first.run)));
     assert_eq!((other.is_error, other.more, other.child), (true, false, second.record.id));
-    // The end of the last and the parent's release are one transaction.
+    // The end of the last child and the parent's release are one transaction.
     let feed = world.read_feed().await;
     let near: Vec<&str> = feed
         .iter()
@@ -176,7 +177,7 @@ pub(super) async fn child_end_resumes_its_parent(database: TestDatabase) {
 pub(super) async fn child_ends_independently_of_its_parent(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let worker = world.new_worker();
-    // While the parent is leased: its holder learns of it before it rests.
+    // While the parent is leased: its holder learns of it before it suspends.
     let lease = submit_and_lease(&world, &worker, task_spec("at work")).await;
     let child = delegate_task(&world, &lease, 0).await.expect("gives");
     let seen = run_head(&world, lease.run).await;
@@ -186,7 +187,7 @@ pub(super) async fn child_ends_independently_of_its_parent(database: TestDatabas
     let parent = world.task(lease.record.id).await;
     assert_eq!((parent.state, parent.waits_for.len()), (TaskState::Running, 0));
     worker.end_run(&lease, RunOutcome::Succeeded).await;
-    // While it is paused: it stays so.
+    // While it is paused: it stays paused.
     let lease = submit_and_lease(&world, &worker, task_spec("paused")).await;
     let child = delegate_task(&world, &lease, 0).await.expect("gives");
     world.advance_clock(super::fixture::LEASE_MS + 1);
@@ -196,28 +197,28 @@ pub(super) async fn child_ends_independently_of_its_parent(database: TestDatabas
     assert_eq!(complete_next(&worker).await, child);
     assert_eq!(world.task(parent).await.blocked_why, Some(TaskBlockedReason::Paused));
     assert_eq!(child_answers(&world, lease.run).await.len(), 1);
-    world.run_command(parent, |record| decide::unpause(record, "me")).await.expect("goes on");
+    world.run_command(parent, |record| decide::unpause(record, "me")).await.expect("unpaused");
     assert_eq!(worker.lease_one().await.run, lease.run);
     world.run_command(parent, |record| decide::cancel(record, "me", "")).await.expect("cancels");
-    // Paused, and let go while the child is out: it waits for that one still.
+    // Paused and unpaused while the child is running: it still waits for the child.
     let lease = submit_and_lease(&world, &worker, task_spec("let go")).await;
     let child = delegate_task(&world, &lease, 0).await.expect("gives");
     world.advance_clock(super::fixture::LEASE_MS + 1);
     world.expire_leases().await;
     let parent = lease.record.id;
     world.run_command(parent, |record| decide::pause(record, "me")).await.expect("pauses");
-    world.run_command(parent, |record| decide::unpause(record, "me")).await.expect("goes on");
+    world.run_command(parent, |record| decide::unpause(record, "me")).await.expect("unpaused");
     assert_eq!(complete_next(&worker).await, child);
     assert_eq!(worker.lease_one().await.run, lease.run);
     world.run_command(parent, |record| decide::cancel(record, "me", "")).await.expect("cancels");
-    // Told things meanwhile, and discarded: the parent goes on all the same.
+    // Messaged meanwhile, then discarded: the parent continues anyway.
     let lease = submit_and_lease(&world, &worker, task_spec("goes on")).await;
     let (child, submitted) = child_submission(&lease, 0, TaskSpec { attempts_max: 1, ..task_spec("fails") });
     let epoch = lease.record.epoch;
     let plan = move |record: &TaskRecord| decide::delegate(record, epoch, child, submitted.clone());
     world.run_command(lease.record.id, plan).await.expect("gives");
     wait_for_children(&worker, &lease).await.expect("rests");
-    world.append_at_head(StreamId::Run(lease.run), 1).await.expect("told");
+    world.append_at_head(StreamId::Run(lease.run), 1).await.expect("appended");
     let failing = worker.lease_one().await;
     assert_eq!(failing.record.id, child);
     worker.end_run(&failing, failed_outcome()).await;
@@ -226,7 +227,7 @@ pub(super) async fn child_ends_independently_of_its_parent(database: TestDatabas
     assert!(answer.is_error && answer.run == Some(failing.run), "{answer:?}");
     let content = format!("{:?}", answer.content);
     assert!(content.contains("discarded") && content.contains("red"), "{content}");
-    // Taken up again later, it is nobody's any more.
+    // Retried later, it no longer belongs to the parent.
     world
         .run_command(child, |record| decide::retry(record, "me", "", DependencyRetry::Kept))
         .await
@@ -248,7 +249,7 @@ pub(super) async fn children_are_cancelled_with_the_delegating_run(database: Tes
             other => panic!("{other:?}"),
         }
     };
-    // A cancel reaches the child, which a worker has, and what that gave away.
+    // A cancel reaches the child, which a worker holds, and the child's own delegations.
     let lease = submit_and_lease(&world, &worker, task_spec("top")).await;
     let child = delegate_task(&world, &lease, 0).await.expect("gives");
     wait_for_children(&worker, &lease).await.expect("rests");
@@ -266,7 +267,7 @@ pub(super) async fn children_are_cancelled_with_the_delegating_run(database: Tes
         wait_for_children(&worker, &below).await,
         Err(CommandError::Rejected(_) | CommandError::Append(_))
     ));
-    // So do a failure of the parent's run, and a run that takes its place.
+    // So do a failure of the parent's run, and a run that replaces it.
     let lease = submit_and_lease(&world, &worker, task_spec("fails")).await;
     let child = delegate_task(&world, &lease, 0).await.expect("gives");
     worker.end_run(&lease, failed_outcome()).await;
@@ -287,7 +288,8 @@ pub(super) async fn children_are_cancelled_with_the_delegating_run(database: Tes
     world.check_consistency().await;
 }
 
-/// Parent and child end at the same time through two coordinators: whoever is first, both have ended, and the log holds.
+/// Parent and child end concurrently through two coordinators: in either order both end, and the log is
+/// consistent.
 pub(super) async fn concurrent_parent_and_child_ends_strand_no_task(database: TestDatabase) {
     const ROUNDS: usize = 12;
     let world = StoreFixture::open(database).await;

@@ -1,4 +1,4 @@
-//! Results that cannot be delivered: their tasks live again until they are settled.
+//! Results that cannot be delivered: their tasks become live again until they are settled.
 
 use docket_coordinator::{decide, store::CommandError};
 use docket_schema::{
@@ -58,7 +58,7 @@ pub(super) async fn undelivered_task_does_not_end_until_delivery_is_settled(data
     assert!(record.state == TaskState::Completed && record.ended_at.is_some(), "{record:?}");
     world.check_consistency().await;
 
-    // Another took the key meanwhile: what is told then is refused, and the task stays ended.
+    // Another task took the key meanwhile: a later command is refused, and the task stays ended.
     let other = world.submit(wanted).await;
     assert_ne!(other, task);
     let refused = report_delivery(&world, task, run, blocked_step()).await;

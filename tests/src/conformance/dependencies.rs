@@ -1,4 +1,4 @@
-//! Tasks that wait for others: what an end, a failure and a retry make of them.
+//! Dependencies: how an end, a failure and a retry affect waiting tasks.
 
 use docket_coordinator::{
     decide::{self, DependencyRetry},
@@ -36,14 +36,14 @@ pub(super) async fn task_waits_for_its_dependencies(database: TestDatabase) {
     );
     assert_eq!(complete_next(&worker).await, one);
     assert_eq!(world.task(last).await.waits_for, [two]);
-    // Held by a person meanwhile: what it waits for ends all the same.
+    // Paused by a person meanwhile: the end of its dependency is still recorded.
     world.run_command(last, |record| decide::pause(record, "me")).await.expect("paused");
     assert_eq!(complete_next(&worker).await, two);
     assert_eq!(task_state(&world, last).await, TaskState::Blocked);
     world.run_command(last, |record| decide::unpause(record, "me")).await.expect("unpaused");
     assert_eq!(complete_next(&worker).await, last);
     assert_eq!(complete_next(&worker).await, beyond);
-    // What has ended already keeps nobody back; what is to come at its time waits for that.
+    // An already ended dependency holds nothing back; a scheduled task still waits for its time.
     let now = world.submit(spec_after(&[one, beyond], DependencyFailurePolicy::Hold)).await;
     assert_eq!(task_state(&world, now).await, TaskState::Available);
     let run_at = Some(world.now().plus_ms(60_000));
@@ -78,7 +78,7 @@ pub(super) async fn failed_dependency_applies_the_if_failed_policy(database: Tes
     let TaskEvent::TaskCancelled(why) = event else { panic!("{event:?}") };
     assert!(why.reason.contains(&cancelled.to_string()) && why.by == BY_DEPENDENCY, "{why:?}");
     assert_eq!(world.task(chained).await.message, Some(why.reason), "`ps`, `show` and `why` name it");
-    // Taken up again, it lets go on who held out; and whoever is told to goes without it.
+    // A retry releases the held dependents, and a dependent may be told to continue without it.
     let impatient = world.submit(spec_after(&[first], DependencyFailurePolicy::Hold)).await;
     assert_eq!(task_state(&world, impatient).await, TaskState::Pending);
     world
@@ -97,7 +97,7 @@ pub(super) async fn failed_dependency_applies_the_if_failed_policy(database: Tes
     world.check_consistency().await;
 }
 
-/// A batch that failed is taken up again in whatever order, and goes in the order in which it was to go.
+/// A failed batch can be retried in any order, and runs in dependency order.
 pub(super) async fn retried_task_waits_again_for_incomplete_dependencies(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let worker = world.new_worker();
@@ -136,7 +136,7 @@ pub(super) async fn retried_task_waits_again_for_incomplete_dependencies(databas
     assert_eq!(complete_next(&worker).await, cancelled);
     world.run_command(root, retry).await.expect("taken up again");
     assert_eq!((complete_next(&worker).await, complete_next(&worker).await), (root, held));
-    // Once all of it is completed, nothing is waited for.
+    // Once everything is completed, nothing waits.
     world.run_command(cancelled, retry).await.expect("again");
     assert_eq!(lease_next(&worker).await, Some(cancelled));
     world.check_consistency().await;
@@ -162,7 +162,7 @@ pub(super) async fn unknown_dependency_refuses_the_submit(database: TestDatabase
     world.check_consistency().await;
 }
 
-/// Whoever submits a task that waits sees the other's end, or that one's end sees who waits.
+/// Either the submit of a dependent sees the dependency's end, or that end sees the dependent.
 pub(super) async fn concurrent_ends_and_submits_strand_no_task(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let beside = world.open_second_coordinator().await;
@@ -185,7 +185,7 @@ pub(super) async fn concurrent_ends_and_submits_strand_no_task(database: TestDat
     world.check_consistency().await;
 }
 
-/// The end of a chain's head reaches its last task, however long it is.
+/// The end of a chain's first task reaches its last one, whatever the length.
 pub(super) async fn long_dependency_chain_is_cancelled_with_its_first_task(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let mut ids = vec![TaskId(world.next_id())];

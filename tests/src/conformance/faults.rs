@@ -1,4 +1,4 @@
-//! What goes wrong around the store: tampering, a lock held by others, a full disk, a late commit.
+//! Faults around the store: tampering, a lock held by another client, a full disk, a late commit.
 
 use std::time::Duration;
 
@@ -131,8 +131,8 @@ pub(super) async fn migrations_are_idempotent_and_refuse_newer_schema(database: 
     assert!(matches!(&refused, StoreError::SchemaMismatch { what } if what.contains("differs")), "{refused}");
 }
 
-/// PostgreSQL: a transaction that took its place early and commits late. SQLite has one writer, so
-/// there the case shows that a reader sees no half of a transaction.
+/// PostgreSQL: a transaction that takes its position early and commits late. SQLite has one writer,
+/// so there the case shows that a reader never sees half a transaction.
 pub(super) async fn feed_waits_for_a_late_commit(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let audit = StreamId::System(SystemTopic::Audit);
@@ -175,7 +175,7 @@ pub(super) async fn busy_errors_never_reach_callers(database: TestDatabase) {
     other.execute(begin).await.expect("locks");
     let append = world.append(lease.run, Seq(0), Epoch(1), vec![note_event(1)]);
     let release = async {
-        // Long enough that the append has met the lock; whatever it met, it must not show.
+        // Long enough for the append to wait on the lock; the caller must not see any effect of it.
         tokio::time::sleep(Duration::from_millis(300)).await;
         other.execute("COMMIT").await.expect("unlocks");
     };
@@ -184,8 +184,8 @@ pub(super) async fn busy_errors_never_reach_callers(database: TestDatabase) {
     world.check_consistency().await;
 }
 
-/// SQLite: the file may not grow. PostgreSQL has no such limit per database: there the case shows
-/// that what is refused leaves nothing behind.
+/// SQLite: the file may not grow. PostgreSQL has no such limit per database; there the case shows
+/// that a refused write leaves nothing behind.
 pub(super) async fn full_disk_loses_nothing(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     world.submit(task_spec("a")).await;

@@ -1,4 +1,4 @@
-//! What the cases share: a store with a clock and ids of their own, and the words of a worker.
+//! Shared fixtures: a store with its own clock and ids, and the calls of a worker.
 
 use std::{
     sync::{
@@ -29,26 +29,24 @@ use uuid::Uuid;
 
 use super::TestDatabase;
 
-/// The manifest that every task's base names: one empty folder, so that no case takes it for a tree without any.
+/// The manifest of every task's base: one empty folder, so that no case mistakes it for a missing tree.
 pub const BASE_MANIFEST: &[u8] = b"docket-manifest-1\nd\xed\x01\0\0\0\0\0\0\0\0\0\0\
     \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04\0\0\0base";
 
-/// How long leases last here.
+/// Duration of leases in the cases.
 pub const LEASE_MS: u64 = 30_000;
 
-/// See the module.
+/// A store under test; see the module.
 #[derive(Clone)]
 pub struct StoreFixture {
-    /// The store.
     pub store: Arc<dyn Store>,
-    /// Its database.
     pub database: TestDatabase,
     now: Arc<AtomicI64>,
     ids: Arc<AtomicU64>,
 }
 
 impl StoreFixture {
-    /// Opens the store on `database` and stores the blob that tasks name.
+    /// Opens the store on `database` and stores the blob that tasks reference.
     pub async fn open(database: TestDatabase) -> Self {
         let store = database.open().await;
         let now = Arc::new(AtomicI64::new(1_700_000_000_000_000));
@@ -57,44 +55,42 @@ impl StoreFixture {
         world
     }
 
-    /// The same world through another coordinator.
+    /// Opens the same database through another coordinator.
     pub async fn open_second_coordinator(&self) -> Self {
         self.with_store(self.database.open().await)
     }
 
-    /// The same world through this store.
+    /// The same fixture with this store.
     pub fn with_store(&self, store: Arc<dyn Store>) -> Self {
         Self { store, ..self.clone() }
     }
 
-    /// The time, which moves on by a microsecond.
+    /// Returns the time, which advances by a microsecond per call.
     pub fn now(&self) -> Timestamp {
         Timestamp(self.now.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Time passes.
     pub fn advance_clock(&self, ms: u64) {
         self.now.fetch_add((ms * 1000) as i64, Ordering::Relaxed);
     }
 
-    /// The clock is set back.
+    /// Sets the clock back.
     pub fn set_clock_back(&self, ms: u64) {
         self.now.fetch_sub((ms * 1000) as i64, Ordering::Relaxed);
     }
 
-    /// An id whose leading digits rise.
+    /// Returns an id whose leading digits increase.
     pub fn next_id(&self) -> Uuid {
         let n = self.ids.fetch_add(1, Ordering::Relaxed);
         Uuid::from_u128((u128::from(n) << 80) | 0x7000_8000_0000_0000_0000 | u128::from(n))
     }
 
-    /// A worker.
+    /// Creates a worker.
     pub fn new_worker(&self) -> FakeWorker {
         let incarnation = IncarnationId(self.next_id());
         FakeWorker { fixture: self.clone(), incarnation, number: Arc::new(AtomicU64::new(0)) }
     }
 
-    /// Submits one task.
     pub async fn submit(&self, spec: TaskSpec) -> TaskId {
         let id = TaskId(self.next_id());
         let tasks = vec![NewTask { id, spec, fork: None }];
@@ -103,7 +99,7 @@ impl StoreFixture {
         answer[0].0
     }
 
-    /// Carries a command out.
+    /// Runs a command.
     pub async fn run_command(
         &self,
         task: TaskId,
@@ -117,7 +113,7 @@ impl StoreFixture {
         done.map(|(record, _)| record)
     }
 
-    /// Ends the leases whose deadline has passed.
+    /// Ends the leases past their deadline.
     pub async fn expire_leases(&self) -> usize {
         let expired = self.store.list_expired_leases(self.now(), 1000).await.expect("reads");
         for (task, epoch) in &expired {
@@ -127,7 +123,7 @@ impl StoreFixture {
         expired.len()
     }
 
-    /// Makes available what is due.
+    /// Makes due tasks available.
     pub async fn make_due_tasks_available(&self) -> usize {
         let now = self.now();
         let (due, _) = self.store.list_due_tasks(now, 1000).await.expect("reads");
@@ -139,12 +135,12 @@ impl StoreFixture {
         due.len()
     }
 
-    /// A task's record.
+    /// Returns a task's record.
     pub async fn task(&self, id: TaskId) -> TaskRecord {
         self.store.get_task(id).await.expect("reads").expect("exists").0
     }
 
-    /// A whole stream, its chain checked.
+    /// Reads a whole stream and checks its chain.
     pub async fn read_stream(&self, stream: StreamId) -> Vec<Envelope> {
         let mut all: Vec<Envelope> = Vec::new();
         let mut head = Head::EMPTY;
@@ -163,16 +159,16 @@ impl StoreFixture {
         }
     }
 
-    /// The whole feed.
+    /// Reads the whole feed.
     pub async fn read_feed(&self) -> Vec<Envelope> {
         self.read_feed_after(Position(0)).await
     }
 
-    /// The feed after `after`, once it has all that is committed: a transaction of another test, in a database of its own
-    /// on the same server, may hold it back for a while.
+    /// Reads the feed after `after`, once it contains everything committed: a transaction of another test, in
+    /// another database on the same server, may hold it back for a while.
     ///
     /// # Panics
-    /// It is held back for longer than a minute.
+    /// Panics if it is held back for longer than a minute.
     pub async fn read_feed_after(&self, after: Position) -> Vec<Envelope> {
         let begun = Instant::now();
         loop {
@@ -212,7 +208,7 @@ impl StoreFixture {
         self.store.append(self.lease_append(run, at, epoch, events)).await
     }
 
-    /// An append by a lease's holder.
+    /// Builds an append by a lease's holder.
     pub fn lease_append(&self, run: RunId, at: Seq, epoch: Epoch, events: Vec<NewEvent>) -> LogAppend {
         LogAppend {
             stream: StreamId::Run(run),
@@ -224,7 +220,7 @@ impl StoreFixture {
         }
     }
 
-    /// An append at whatever head.
+    /// Appends at the current head.
     pub async fn append_at_head(&self, stream: StreamId, n: u64) -> Result<AppendOutcome, AppendError> {
         let append = LogAppend {
             stream,
@@ -237,32 +233,31 @@ impl StoreFixture {
         self.store.append(append).await
     }
 
-    /// The log is whole, and every projection is what it says.
+    /// Checks that the log is complete and that every projection matches it.
     pub async fn check_consistency(&self) {
         let report = docket_coordinator::store::verify_log(&*self.store).await.expect("verifies");
         assert_eq!(report.fault, None, "the log is whole");
         let differences = self.store.rebuild_projections(std::sync::Arc::default()).await.expect("rebuilds");
-        assert_eq!(differences, Vec::new(), "projections are what the log says");
+        assert_eq!(differences, Vec::new(), "projections match the log");
     }
 }
 
-/// A worker, or what stands for one.
+/// A fake worker.
 #[derive(Clone)]
 pub struct FakeWorker {
-    /// Where it works.
+    /// The fixture it works on.
     pub fixture: StoreFixture,
-    /// Its incarnation.
     pub incarnation: IncarnationId,
     number: Arc<AtomicU64>,
 }
 
 impl FakeWorker {
-    /// The same worker, asking another coordinator.
+    /// The same worker, connected to another coordinator.
     pub fn with_fixture(&self, world: StoreFixture) -> Self {
         Self { fixture: world, ..self.clone() }
     }
 
-    /// A lease request.
+    /// Builds a lease request.
     pub fn next_lease_request(&self, max: u32) -> LeaseRequest {
         LeaseRequest {
             labels: docket_schema::task::LabelSet::default(),
@@ -279,18 +274,16 @@ impl FakeWorker {
         }
     }
 
-    /// Sends a lease request.
     pub async fn send_lease_request(&self, request: LeaseRequest) -> Vec<GrantedLease> {
         let runs = (0..request.max).map(|_| RunId(self.fixture.next_id())).collect();
         self.fixture.store.lease(request, runs, LEASE_MS, self.fixture.now()).await.expect("leases").leases
     }
 
-    /// Leases up to `max` tasks.
     pub async fn lease(&self, max: u32) -> Vec<GrantedLease> {
         self.send_lease_request(self.next_lease_request(max)).await
     }
 
-    /// Leases the one task that is there.
+    /// Leases the only available task.
     pub async fn lease_one(&self) -> GrantedLease {
         self.lease(1).await.pop().expect("a task is available")
     }
@@ -323,7 +316,7 @@ impl FakeWorker {
     }
 }
 
-/// The task that the cases submit.
+/// Builds the task that the cases submit.
 pub fn task_spec(title: &str) -> TaskSpec {
     TaskSpec {
         title: title.to_owned(),
@@ -355,12 +348,11 @@ pub fn task_spec(title: &str) -> TaskSpec {
     }
 }
 
-/// A blob.
 pub fn new_blob(bytes: &[u8]) -> NewBlob {
     NewBlob { blob: BlobRef::for_bytes(bytes), bytes: bytes.to_vec().into() }
 }
 
-/// An event that any run stream takes.
+/// Builds an event that any run stream accepts.
 pub fn note_event(n: u64) -> NewEvent {
     let payload = format!(r#"{{"text":{{"text":"note {n}"}}, "by":"test"}}"#);
     NewEvent {
@@ -371,16 +363,16 @@ pub fn note_event(n: u64) -> NewEvent {
     }
 }
 
-/// A run's end.
+/// Builds the event of a run's end.
 pub fn run_ended(result: RunOutcome) -> NewEvent {
     RunEvent::from(RunEnded { result, summary: None, tree: None, unverified: None, decision: None })
         .encode(Turn(1))
 }
 
-/// A run's failure.
+/// Builds the outcome of a failed run.
 pub fn failed_outcome() -> RunOutcome {
     RunOutcome::Failed { why: docket_schema::run::FailureKind::Gates, message: "red".to_owned() }
 }
 
-/// The longest that the feed is waited for.
+/// Maximum time to wait for the feed.
 const FEED_WAIT_MAX: Duration = Duration::from_secs(60);

@@ -31,14 +31,13 @@ pub(super) async fn task_state(world: &StoreFixture, id: TaskId) -> TaskState {
     world.task(id).await.state
 }
 
-/// Leases one task and completes it.
 pub(super) async fn complete_next(worker: &FakeWorker) -> TaskId {
     let lease = worker.lease(1).await.remove(0);
     worker.end_run(&lease, RunOutcome::Succeeded).await;
     lease.record.id
 }
 
-/// Which task a worker gets next, and no more than that one.
+/// Returns the only task a worker gets next.
 pub(super) async fn lease_next(worker: &FakeWorker) -> Option<TaskId> {
     worker.lease(1).await.first().map(|lease| lease.record.id)
 }
@@ -76,7 +75,7 @@ pub(super) async fn one_key_runs_one_task_at_a_time(database: TestDatabase) {
     world.check_consistency().await;
 }
 
-/// A task that is to be alone is, whichever comes first.
+/// Exclusive tasks run alone, whichever comes first.
 pub(super) async fn lowest_limit_of_a_key_applies(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let worker = world.new_worker();
@@ -106,7 +105,7 @@ pub(super) async fn tasks_behind_a_full_key_are_leased(database: TestDatabase) {
     assert_eq!(one.lease(1).await.len(), 1);
     assert_eq!(lease_next(&two).await, Some(free), "not one of the forty before it");
     assert_eq!(lease_next(&two).await, None);
-    // Nor of the first of many keys, each of which is full.
+    // Nor of the first of many keys, each of which is at its limit.
     for n in 0..40 {
         for _ in 0..2 {
             world.submit(keyed_spec(&format!("branch/{n}"), 1)).await;
@@ -255,8 +254,8 @@ pub(super) async fn batches_share_workers_without_starvation(database: TestDatab
         .map(|lease| lease.record.spec.batch.expect("a batch").0.as_u128())
         .collect();
     assert_eq!(batches, [2, 2, 2, 1, 1, 1], "the small one has its share at once");
-    // A higher priority goes first, but not for ever: what comes now with five points more is overtaken by who has
-    // waited for six minutes.
+    // A higher priority goes first, but not forever: a task that has waited six minutes overtakes a new one
+    // with five more points.
     let next_batch = async || {
         let lease = worker.lease(1).await.remove(0);
         worker.end_run(&lease, RunOutcome::Succeeded).await;
@@ -272,7 +271,7 @@ pub(super) async fn batches_share_workers_without_starvation(database: TestDatab
     world.check_consistency().await;
 }
 
-/// One slot, or a queue of which one may run: nothing runs whenever there is something to choose.
+/// One slot, or a queue with a limit of one: nothing is running whenever there is a choice.
 pub(super) async fn batches_alternate_when_one_task_runs_at_a_time(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let worker = world.new_worker();
@@ -305,7 +304,7 @@ pub(super) async fn batches_alternate_when_one_task_runs_at_a_time(database: Tes
     world.check_consistency().await;
 }
 
-/// However many there are, and whatever keeps those back that come first by their names.
+/// However many there are, and whatever holds back the first ones by name.
 pub(super) async fn every_flow_is_served_among_very_many(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let worker = world.new_worker();
@@ -326,7 +325,7 @@ pub(super) async fn every_flow_is_served_among_very_many(database: TestDatabase)
     assert_eq!(first.len(), 1);
     let free = world.submit(of(9999, &late)).await;
     assert_eq!(lease_next(&worker).await, Some(free), "the queue before it is full, and it is not");
-    // Every one of which is kept back by a key.
+    // Each of them is held back by a key.
     change_queue(&world, &crowded, QueueSettings::default()).await;
     let key = Some(ConcurrencyLimit { key: "one".to_owned(), max: 1 });
     let keyed = |n: u128| {
@@ -339,7 +338,7 @@ pub(super) async fn every_flow_is_served_among_very_many(database: TestDatabase)
     assert!(lease_next(&worker).await.is_some());
     let free = world.submit(of(9998, &late)).await;
     assert_eq!(lease_next(&worker).await, Some(free), "behind more flows than are looked at together");
-    // Where all of them may go, none is out of sight for ever.
+    // If all of them may run, none is left out forever.
     change_queue(&world, &crowded, QueueSettings::default()).await;
     let late = world.submit(TaskSpec { priority: 5, ..of(9997, &late) }).await;
     let mut looked = 0;
@@ -383,7 +382,7 @@ pub(super) async fn drained_worker_gets_no_tasks_and_is_notified(database: TestD
     world.check_consistency().await;
 }
 
-/// However many tasks have ended: counts for metrics and autoscalers, workers with what they hold, the inbox.
+/// However many tasks have ended: counts for metrics and autoscalers, workers with their leases, the inbox.
 pub(super) async fn frequent_queries_cost_only_unfinished_tasks(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     world.submit(task_spec("a")).await;

@@ -1,4 +1,4 @@
-//! What comes from another installation, and what is thrown away: import and garbage collection.
+//! Import from another installation, and garbage collection.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -30,10 +30,10 @@ use super::{
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// Another installation, on SQLite whatever the case's own store is.
+/// Another installation, always on SQLite.
 async fn other_installation() -> StoreFixture {
     let world = StoreFixture::open(TestDatabase::new(&DatabaseKind::Sqlite, "elsewhere").await).await;
-    // Ids count up from the same in every world.
+    // Ids start at the same number in every fixture.
     for _ in 0..1000 {
         world.next_id();
     }
@@ -73,7 +73,8 @@ pub(super) fn message_with_blob(blob: BlobRef) -> NewEvent {
     RunEvent::from(Told { text: Content::Blob(blob), by: "test".to_owned() }).encode(Turn(0))
 }
 
-/// What an export of `run` holds: the tasks first, then the runs it stands on, each up to where.
+/// Builds the export of `run`: the tasks first, then the runs it builds on, each up to its fork
+/// point.
 async fn build_import(from: &StoreFixture, tasks: &[TaskId], runs: &[(RunId, Option<Seq>)]) -> RunImport {
     let mut streams = Vec::new();
     let mut lineage = LineageValidator::default();
@@ -93,7 +94,7 @@ async fn build_import(from: &StoreFixture, tasks: &[TaskId], runs: &[(RunId, Opt
         }
     }
     let task = places[&run].task;
-    let (by, made_by, names) = ("ann".to_owned(), "a test".to_owned(), vec![BlobHash::of(BASE_MANIFEST)]);
+    let (by, made_by, names) = ("ann".to_owned(), "a test".to_owned(), vec![BlobHash::hash_bytes(BASE_MANIFEST)]);
     RunImport { run, task, by, made_by, streams, required_blobs: names }
 }
 
@@ -102,7 +103,7 @@ fn is_same_history(one: &[Envelope], other: &[Envelope]) -> bool {
     hashes(one) == hashes(other)
 }
 
-/// Two runs of one task elsewhere: the second goes on from the first, which ended as superseded.
+/// Two runs of one task elsewhere: the second continues the first, which ended as superseded.
 async fn resumed_run_in_other_installation() -> (StoreFixture, TaskId, RunId, RunId) {
     let from = other_installation().await;
     let task = from.submit(task_spec("carried")).await;
@@ -136,14 +137,14 @@ pub(super) async fn imported_run_is_identical_and_unleased(database: TestDatabas
     let (run, epoch) = (lease.run, lease.record.epoch);
     from.append(run, Seq(0), epoch, vec![run_started(task, run), note_event(1)]).await.expect("appends");
 
-    // It was exported while it ran.
+    // It was exported while it was running.
     let half = build_import(&from, &[task], &[(run, None)]).await;
     let done = here.store.import_run(half.clone(), here.now()).await.expect("imports");
     assert_eq!(done.streams.len(), 2);
     assert!(is_same_history(&here.read_stream(StreamId::Run(run)).await, &half.streams[1].events));
     let record = here.task(task).await;
     assert_eq!((record.state, record.spec.title.as_str()), (TaskState::Cancelled, "carried"));
-    assert!(here.new_worker().lease(5).await.is_empty(), "nobody leases what was imported");
+    assert!(here.new_worker().lease(5).await.is_empty(), "imported tasks are not leased");
     assert_eq!(here.expire_leases().await + here.make_due_tasks_available().await, 0);
     let refused =
         here.append(run, Seq(2), epoch, vec![note_event(9)]).await.expect_err("its own worker is elsewhere");
@@ -153,7 +154,7 @@ pub(super) async fn imported_run_is_identical_and_unleased(database: TestDatabas
     let again = here.store.import_run(half, here.now()).await.expect("imports");
     assert!(again.streams.is_empty(), "{again:?}");
 
-    // It went on elsewhere: what is new is added, and no more.
+    // It continued elsewhere: only the new events are added.
     let worker = from.new_worker();
     let lease = docket_coordinator::store::GrantedLease { record: from.task(task).await, ..lease };
     worker.end_run(&lease, RunOutcome::Succeeded).await;
@@ -165,7 +166,7 @@ pub(super) async fn imported_run_is_identical_and_unleased(database: TestDatabas
     let behind = build_import(&from, &[task], &[(run, Some(Seq(1)))]).await;
     assert!(here.store.import_run(behind, here.now()).await.expect("imports").streams.is_empty());
     here.check_consistency().await;
-    // The writer goes on behind what was imported.
+    // Local writes continue after the imported ones.
     here.submit(task_spec("another")).await;
     here.check_consistency().await;
 }
@@ -176,7 +177,7 @@ pub(super) async fn import_is_all_or_nothing(database: TestDatabase) {
     let good = build_import(&from, &[task], &[(first, Some(Seq(3))), (second, None)]).await;
     let before = here.read_feed().await.len();
 
-    let missing = BlobHash::of(b"never stored");
+    let missing = BlobHash::hash_bytes(b"never stored");
     let lacking = RunImport { required_blobs: vec![missing], ..good.clone() };
     let refused = here.store.import_run(lacking, here.now()).await.expect_err("a blob is missing");
     assert!(matches!(refused, ImportError::BlobMissing(hash) if hash == missing), "{refused}");
@@ -184,7 +185,7 @@ pub(super) async fn import_is_all_or_nothing(database: TestDatabase) {
 
     here.store.import_run(good.clone(), here.now()).await.expect("imports");
     let after = here.read_feed().await.len();
-    // The same run elsewhere again, with another second event: its task and first event are the same.
+    // The same run from elsewhere, with a different second event: its task and first event are equal.
     let mut other = good.clone();
     let mut head = docket_schema::event::Head::EMPTY;
     for (n, event) in other.streams[1].events.iter_mut().enumerate() {
@@ -202,7 +203,7 @@ pub(super) async fn import_is_all_or_nothing(database: TestDatabase) {
     );
     assert_eq!(here.read_feed().await.len(), after);
 
-    // Nor does a file go over a run that lives here.
+    // A file does not overwrite a local run either.
     let own = here.submit(task_spec("own")).await;
     let lease = here.new_worker().lease_one().await;
     here.append(lease.run, Seq(0), lease.record.epoch, vec![run_started(own, lease.run)])
@@ -219,7 +220,7 @@ pub(super) async fn import_is_all_or_nothing(database: TestDatabase) {
     assert!(matches!(refused, ImportError::DivergingRun { here: Seq(1), file: Seq(2), .. }), "{refused}");
     here.append(lease.run, Seq(1), lease.record.epoch, vec![note_event(1)])
         .await
-        .expect("its holder goes on");
+        .expect("its holder continues");
     here.check_consistency().await;
 }
 
@@ -233,13 +234,13 @@ pub(super) async fn imported_lineage_can_be_resumed(database: TestDatabase) {
     assert_eq!(runs.iter().map(|run| run.id).collect::<Vec<_>>(), [first, second]);
     assert_eq!(runs[1].parent.map(|parent| (parent.run, parent.seq)), Some((first, Seq(3))));
 
-    // The parent by itself, with the end that the child does not share.
+    // The parent alone, with the end that the child does not share.
     let parent = build_import(&from, &[task], &[(first, None)]).await;
     let done = here.store.import_run(parent, here.now()).await.expect("imports");
     assert_eq!(done.streams.iter().map(|s| (s.from, s.head.seq)).collect::<Vec<_>>(), [(Seq(4), Seq(4))]);
     here.check_consistency().await;
 
-    // A later run of the task, of which the task's stream here says nothing.
+    // A later run of the task that the local task stream does not mention.
     let third = RunId(from.next_id());
     let head = from.store.stream_head(StreamId::Run(first)).await.expect("reads").expect("exists");
     let on = from.read_stream(StreamId::Run(first)).await[2].clone();
@@ -265,7 +266,7 @@ pub(super) async fn imported_lineage_can_be_resumed(database: TestDatabase) {
     assert_eq!(done.streams.len(), 1, "the task is left as it is here");
     here.check_consistency().await;
 
-    // And going on here, by a person's word.
+    // Continued here by a person's command.
     let fourth = RunId(here.next_id());
     let going_on = forked(fourth, &on);
     here.run_command(task, move |record| decide::resume(record, "bob", going_on.clone(), Vec::new()))
@@ -291,7 +292,7 @@ pub(super) async fn gc_deletes_unreferenced_blobs(database: TestDatabase) {
     let content = b"a file of a base without a pack";
     let path = WorkspacePath::new("a").expect("legal");
     let size = content.len() as u64;
-    let entry = Entry { kind: EntryKind::File, mode: 0o644, size, hash: BlobHash::of(content) };
+    let entry = Entry { kind: EntryKind::File, mode: 0o644, size, hash: BlobHash::hash_bytes(content) };
     let manifest = Manifest { entries: [(path, entry)].into() };
     let bytes = manifest.encode();
     let stored = [&bytes[..], content, b"told", b"orphan one", b"orphan two"];
@@ -309,7 +310,7 @@ pub(super) async fn gc_deletes_unreferenced_blobs(database: TestDatabase) {
         lease.record.epoch,
         vec![message_with_blob(BlobRef::for_bytes(b"told"))],
     );
-    append.required_blobs = vec![BlobHash::of(b"told")];
+    append.required_blobs = vec![BlobHash::hash_bytes(b"told")];
     world.store.append(append).await.expect("appends");
 
     assert_eq!(collect_garbage(&world, true).await.recent, 6, "all of it was stored just now");
@@ -320,15 +321,15 @@ pub(super) async fn gc_deletes_unreferenced_blobs(database: TestDatabase) {
         .await
         .expect("stores");
     let dry = collect_garbage(&world, false).await;
-    // The world's own base is an orphan too: the one task here has another.
+    // The fixture's own base is also unreferenced: the only task here has a different one.
     assert_eq!((dry.blobs, dry.recent, dry.orphans, dry.dropped), (7, 2, 2, 0), "{dry:?}");
     assert_eq!((dry.named, dry.named_by_blobs), (2, 1), "{dry:?}");
-    assert!(is_stored(&world, BlobHash::of(b"orphan one")).await, "a dry run drops nothing");
+    assert!(is_stored(&world, BlobHash::hash_bytes(b"orphan one")).await, "a dry run drops nothing");
     let wet = collect_garbage(&world, true).await;
     let orphans = (b"orphan one".len() + BASE_MANIFEST.len()) as u64;
     assert_eq!((wet.orphans, wet.dropped, wet.dropped_bytes), (2, 2, orphans), "{wet:?}");
     for bytes in [&bytes[..], content, b"told", b"orphan two", b"new"] {
-        assert!(is_stored(&world, BlobHash::of(bytes)).await, "{}", String::from_utf8_lossy(bytes));
+        assert!(is_stored(&world, BlobHash::hash_bytes(bytes)).await, "{}", String::from_utf8_lossy(bytes));
     }
     world.check_consistency().await;
     assert_eq!(collect_garbage(&world, true).await.orphans, 0);
@@ -336,9 +337,9 @@ pub(super) async fn gc_deletes_unreferenced_blobs(database: TestDatabase) {
 
 pub(super) async fn blob_reserved_for_a_later_reference_is_not_collected(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
-    // A task, which names the world's own base.
+    // A task that references the fixture's own base.
     world.submit(task_spec("a")).await;
-    let hashes = vec![BlobHash::of(b"old"), BlobHash::of(b"never stored")];
+    let hashes = vec![BlobHash::hash_bytes(b"old"), BlobHash::hash_bytes(b"never stored")];
     world.store.put_blobs(vec![new_blob(b"old")], world.now()).await.expect("stores");
     world.advance_clock(2 * DAY_MS);
     let kept = world.store.touch_blobs(hashes.clone(), world.now()).await.expect("keeps");
@@ -349,8 +350,8 @@ pub(super) async fn blob_reserved_for_a_later_reference_is_not_collected(databas
     assert!(world.store.touch_blobs(hashes, world.now()).await.expect("keeps").is_empty());
 }
 
-/// A transaction that stays open, in whichever database of a PostgreSQL server, holds back the feed. What the events after
-/// it name is named all the same.
+/// An open transaction in any database of a PostgreSQL server holds back the feed. Blobs referenced by the
+/// events after it still count as referenced.
 pub(super) async fn gc_counts_references_in_held_back_events(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     world.submit(task_spec("a")).await;
@@ -379,7 +380,7 @@ pub(super) async fn gc_counts_references_in_held_back_events(database: TestDatab
     world.check_consistency().await;
 }
 
-/// An append has found the blob it names, and waits; another coordinator collects meanwhile. On
+/// An append has found the blob it references, and waits; another coordinator collects meanwhile. On
 /// PostgreSQL the row is locked, and skipped. On SQLite nothing is locked between reading and writing, so
 /// the write itself must see that the blob is gone.
 pub(super) async fn blob_of_a_pending_append_is_not_collected(database: TestDatabase) {
@@ -407,7 +408,7 @@ pub(super) async fn blob_of_a_pending_append_is_not_collected(database: TestData
             let world = world.clone();
             async move { world.store.append(append).await }
         });
-        // Long enough that the append has read the blob and met the lock.
+        // Long enough for the append to have read the blob and be waiting on the lock.
         tokio::time::sleep(Duration::from_millis(300)).await;
         raw.execute("DELETE FROM blobs WHERE size = 6").await.expect("as another process's collection");
         raw.execute("COMMIT").await.expect("unlocks");
@@ -429,15 +430,15 @@ pub(super) async fn blob_of_a_pending_append_is_not_collected(database: TestData
         let dropped = other.store.drop_blobs(vec![wanted.hash], since).await.expect("drops");
         assert!(dropped.is_empty(), "an append holds it: {dropped:?}");
         raw.execute("COMMIT").await.expect("unlocks");
-        append.await.expect("no panic").expect("what it names is there");
+        append.await.expect("no panic").expect("the blob it references exists");
     }
     world.check_consistency().await;
     let left = other.store.drop_blobs(vec![wanted.hash], since).await.expect("drops");
-    assert!(left.is_empty(), "whoever named it touched it: {left:?}");
+    assert!(left.is_empty(), "a reference refreshes the blob: {left:?}");
 }
 
-/// Appends that name old blobs, through one coordinator, while another collects again and again: whatever
-/// was acknowledged is there.
+/// Appends reference old blobs through one coordinator while another collects repeatedly: everything
+/// acknowledged exists.
 pub(super) async fn concurrent_appends_and_gc_lose_nothing(database: TestDatabase) {
     const ROUNDS: u64 = 6;
     const BLOBS: u64 = 12;
@@ -469,7 +470,7 @@ pub(super) async fn concurrent_appends_and_gc_lose_nothing(database: TestDatabas
             }
         }
         collecting.await.expect("no panic");
-        assert_eq!(collect_garbage(&other, true).await.orphans, 0, "nobody is left over but by name");
+        assert_eq!(collect_garbage(&other, true).await.orphans, 0, "only referenced blobs are left");
     }
     assert_eq!(at, Seq(ROUNDS * BLOBS));
     world.check_consistency().await;

@@ -19,14 +19,14 @@ use super::{
     fixture::{new_blob, task_spec},
 };
 
-/// One round of a coordinator's own task; how many rows it settled.
+/// Runs one pass of a coordinator's inbox job; returns how many rows it settled.
 async fn process_inbox(world: &StoreFixture) -> usize {
     consume_inbox_once(&*world.store, &Redactor::default(), &Clock::new(), &WakeupBus::default())
         .await
         .expect("the store answers")
 }
 
-/// The statement that enqueues and answers the task's id, as the documents give it.
+/// The documented statement that enqueues a task and returns its id.
 fn enqueue_statement(raw: &RawConnection, spec: &str) -> String {
     match raw {
         RawConnection::Sqlite(_) => {
@@ -36,7 +36,7 @@ fn enqueue_statement(raw: &RawConnection, spec: &str) -> String {
     }
 }
 
-/// Puts a row there as nobody should, past the function: `id` and all.
+/// Inserts a row directly, without the function, as applications must not: with `id` and all.
 async fn insert_row(raw: &mut RawConnection, id: &str, spec: &str) {
     let sql =
         format!("INSERT INTO inbox (id, spec, submitted_by, created_at) VALUES ('{id}', '{spec}', 'x', 1)");
@@ -67,9 +67,9 @@ pub(super) async fn enqueue_joins_the_callers_transaction(database: TestDatabase
     let mut shop = world.database.raw_connection().await;
     shop.execute("CREATE TABLE orders (number BIGINT PRIMARY KEY, task TEXT)")
         .await
-        .expect("a table of its own");
+        .expect("a separate table");
 
-    // Rolled back: neither the order nor the task.
+    // Rolled back: neither the order nor the task exists.
     shop.execute(BEGIN).await.expect("begins");
     shop.execute("INSERT INTO orders VALUES (1, NULL)").await.expect("inserts");
     let sql = enqueue_statement(&shop, &spec_json(template, r#", "title": "one""#));
@@ -78,12 +78,12 @@ pub(super) async fn enqueue_joins_the_callers_transaction(database: TestDatabase
     assert_eq!((process_inbox(&world).await, count_rows(&world).await), (0, 0));
     assert_eq!(shop.query_number("SELECT count(*) FROM orders").await.expect("counts"), 0);
 
-    // Committed: both, and the order knows its task.
+    // Committed: both exist, and the order knows its task.
     shop.execute(BEGIN).await.expect("begins");
     let sql = enqueue_statement(&shop, &spec_json(template, r#", "title": "two", "text": "mend it""#));
     let made = shop.query_text(&sql).await.expect("enqueues");
     shop.execute(&format!("INSERT INTO orders VALUES (2, '{made}')")).await.expect("inserts");
-    assert_eq!(process_inbox(&world).await, 0, "nobody sees it before the commit");
+    assert_eq!(process_inbox(&world).await, 0, "it is invisible before the commit");
     shop.execute("COMMIT").await.expect("commits");
     assert_eq!(process_inbox(&world).await, 1);
     let stored = shop.query_text("SELECT task FROM orders WHERE number = 2").await.expect("reads");
@@ -121,7 +121,7 @@ pub(super) async fn crash_between_enqueue_and_submit_neither_loses_nor_duplicate
     let sql = enqueue_statement(&dies, &spec_json(template, ""));
     dies.query_text(&sql).await.expect("enqueues");
     drop(dies);
-    // The coordinator dies between looking and its commit: what it saw stands there.
+    // The coordinator dies between reading and committing: the row it read is still there.
     let sql = enqueue_statement(&shop, &spec_json(template, r#", "title": "kept""#));
     let kept = shop.query_text(&sql).await.expect("enqueues");
     let seen = world.store.list_waiting_inbox(10).await.expect("reads");
@@ -129,7 +129,7 @@ pub(super) async fn crash_between_enqueue_and_submit_neither_loses_nor_duplicate
     world.store.close().await;
     let world = world.open_second_coordinator().await;
     assert_eq!(process_inbox(&world).await, 1);
-    // The coordinator dies between its commit and all that follows: whoever knew of the row finds it gone.
+    // The coordinator dies right after its commit: another reader that knew of the row finds it gone.
     let found = InboxContent::Task(Box::new(NewTask {
         id: parse_task_id(&kept),
         spec: task_spec("other"),
@@ -138,7 +138,7 @@ pub(super) async fn crash_between_enqueue_and_submit_neither_loses_nor_duplicate
     let again = vec![InboxMove { row: kept.clone(), by: "x".to_owned(), content: found }];
     let moved = world.store.consume_inbox(again, world.now()).await.expect("answers");
     assert_eq!(moved, [InboxOutcome::Gone]);
-    // The application does not know whether its commit took place, and enqueues under the same id.
+    // The application does not know whether its commit succeeded, and enqueues under the same id.
     let spec = spec_json(template, r#", "title": "kept""#);
     for _ in 0..2 {
         let sql = match &shop {
@@ -155,7 +155,7 @@ pub(super) async fn crash_between_enqueue_and_submit_neither_loses_nor_duplicate
     world.check_consistency().await;
 }
 
-/// The row is the only place where the application's task stands: it stays, with the reason.
+/// The row is the only copy of the application's task: it stays, with the reason.
 pub(super) async fn row_with_a_taken_task_id_stays(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let template = world.submit(task_spec("template")).await;
@@ -174,7 +174,7 @@ pub(super) async fn row_with_a_taken_task_id_stays(database: TestDatabase) {
     let reason = why(&least).expect("refused");
     assert!(reason.contains("`priority` must be within -1000 and 1000"), "{reason}");
     assert_eq!((refused.len(), count_submissions(&world).await), (2, 2));
-    // Under the content that the id stands for, the row is that task, enqueued again.
+    // With the same content as the existing id, the row is that task, enqueued again.
     let same = serde_json::to_string(&task_spec("known")).expect("serializes");
     let sql =
         format!("UPDATE inbox SET spec = '{same}', refused = NULL, refused_at = NULL WHERE id = '{taken}'");
@@ -186,7 +186,7 @@ pub(super) async fn row_with_a_taken_task_id_stays(database: TestDatabase) {
     world.check_consistency().await;
 }
 
-/// A list of no files, which no case here has stored.
+/// A manifest of no files, which no case here has stored.
 const EMPTY_MANIFEST: &[u8] = b"docket-manifest-1\n";
 
 pub(super) async fn invalid_row_stays_and_does_not_block_others(database: TestDatabase) {
@@ -225,15 +225,15 @@ pub(super) async fn invalid_row_stays_and_does_not_block_others(database: TestDa
         row.refused.clone().unwrap_or_default()
     };
     for (row, words) in [
-        (ids[0].as_str(), "it is no JSON"),
+        (ids[0].as_str(), "invalid JSON"),
         (&ids[1], "unknown field `tittle`"),
         (&ids[2], "no tree is stored under its base"),
-        (&ids[3], "there is no task"),
+        (&ids[3], "which does not exist"),
         ("no uuid", "its id must be a UUID"),
         (&ids[4], "`priority` must be within -1000 and 1000"),
-        (&ids[5], "to wait for"),
+        (&ids[5], "dependency "),
         (&ids[6], "missing field `base`"),
-        (&ids[7], "`base.manifest` must be a list of files"),
+        (&ids[7], "`base.manifest` must be a file list"),
     ] {
         assert!(why(row).contains(words), "{row}: {}", why(row));
     }
@@ -244,7 +244,7 @@ pub(super) async fn invalid_row_stays_and_does_not_block_others(database: TestDa
     );
     assert_eq!(world.store.count_inbox().await.expect("counts"), (0, 9));
 
-    // Mended, one is looked at once more; another is dropped.
+    // One row is fixed and examined again; another is dropped.
     world.store.put_blobs(vec![new_blob(EMPTY_MANIFEST)], world.now()).await.expect("stores");
     let act =
         async |row: &str, act| world.store.apply_inbox_action(row.to_owned(), act).await.expect("answers");
@@ -310,8 +310,8 @@ pub(super) async fn enqueued_deduplication_key_applies(database: TestDatabase) {
     world.check_consistency().await;
 }
 
-/// PostgreSQL: a role that may execute the function and has no other right. SQLite: an application with a file of its
-/// own attaches docket's.
+/// PostgreSQL: a role that may execute the function and has no other privilege. SQLite: an application with
+/// its own file attaches docket's.
 pub(super) async fn application_needs_only_the_execute_right(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let template = world.submit(task_spec("template")).await;
@@ -321,7 +321,7 @@ pub(super) async fn application_needs_only_the_execute_right(database: TestDatab
     shop.execute(&format!("CREATE ROLE {role}")).await.expect("makes a role");
     shop.execute(&format!("SET SESSION AUTHORIZATION {role}")).await.expect("becomes it");
     let sql = enqueue_statement(&shop, &spec_json(template, ""));
-    let denied = shop.query_text(&sql).await.expect_err("nobody may until it is granted").to_string();
+    let denied = shop.query_text(&sql).await.expect_err("denied until it is granted").to_string();
     assert!(denied.contains("permission denied for function docket_enqueue"), "{denied}");
     shop.execute("RESET SESSION AUTHORIZATION").await.expect("back");
     shop.execute(&format!("GRANT EXECUTE ON FUNCTION docket_enqueue(jsonb, uuid) TO {role}"))
@@ -337,17 +337,17 @@ pub(super) async fn application_needs_only_the_execute_right(database: TestDatab
         let denied = shop.execute(sql).await.expect_err(sql).to_string();
         assert!(denied.contains("permission denied"), "{sql}: {denied}");
     }
-    // Nothing of its own on the search path comes between: the function's path is pinned.
+    // The role's own objects on the search path have no effect: the function's path is pinned.
     shop.execute("CREATE TEMP TABLE inbox (id text, spec text, submitted_by text, created_at bigint)")
         .await
         .expect("a table of the same name");
     shop.execute("SET search_path = pg_temp, public").await.expect("sets");
     let made = parse_task_id(&shop.query_text(&sql).await.expect("enqueues"));
     for (spec, words) in [
-        ("[1]", "a task is a JSON object"),
+        ("[1]", "a task must be a JSON object"),
         (r#"{"title": "x", "text": "y", "model": {}}"#, r#""base" is missing"#),
-        (r#"{"like": "abc"}"#, r#""like" must be the whole id of a task"#),
-        (r#"{"like": 5}"#, r#""like" must be the whole id of a task"#),
+        (r#"{"like": "abc"}"#, r#""like" must be the full id of a task"#),
+        (r#"{"like": 5}"#, r#""like" must be the full id of a task"#),
         (&spec_json(template, r#", "title": " ""#), r#""title" must be 1 to 200 characters"#),
         (&spec_json(template, r#", "text": 5"#), r#""text" must be a string"#),
     ] {
@@ -364,8 +364,8 @@ pub(super) async fn application_needs_only_the_execute_right(database: TestDatab
     world.check_consistency().await;
 }
 
-/// Commit and rollback take both files along. (A crash of the machine between the two files' commits need not: the
-/// documents say so, and what the application does then is the case above: the same id again.)
+/// Commit and rollback include both files. (A crash of the machine between the two files' commits may split
+/// them, as documented; the application then enqueues under the same id again, as in the case above.)
 async fn check_attached_database(world: &StoreFixture, template: TaskId) {
     let folder = tempfile::tempdir().expect("a folder");
     let own = folder.path().join("shop.db");

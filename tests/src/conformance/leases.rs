@@ -1,4 +1,4 @@
-//! Leases: repetition, expiry, takeover, cancel; and which late call is refused how.
+//! Leases: repeated requests, expiry, takeover, cancel, and how each late call is refused.
 
 use docket_coordinator::{
     decide::{self, CommandRejection},
@@ -35,7 +35,7 @@ pub(super) async fn repeated_lease_request_returns_the_same_leases(database: Tes
     assert_eq!(of(&worker.send_lease_request(request.clone()).await), of(&first));
     assert!(worker.send_lease_request(old).await.is_empty(), "a request that was given up takes nothing");
     worker.end_run(&first[0], RunOutcome::Succeeded).await;
-    assert_eq!(of(&worker.send_lease_request(request.clone()).await), of(&first[1..]), "what stands of it");
+    assert_eq!(of(&worker.send_lease_request(request.clone()).await), of(&first[1..]), "the remaining part");
     let reopened = world.open_second_coordinator().await;
     let elsewhere = worker.with_fixture(reopened);
     assert_eq!(
@@ -60,7 +60,7 @@ pub(super) async fn dedicated_queue_is_reserved_while_its_worker_lives(database:
     let claimed_by = async |queue: &QueueName| {
         let own = world.new_worker();
         let claim = LeaseRequest { queues: vec![queue.clone()], ..own.next_lease_request(1) };
-        assert!(own.send_lease_request(claim).await.is_empty(), "nothing is there yet");
+        assert!(own.send_lease_request(claim).await.is_empty(), "nothing is available yet");
         own
     };
     let queue = |n| QueueName::for_single_task(TaskId(Uuid::from_u128(n)));
@@ -83,7 +83,8 @@ pub(super) async fn dedicated_queue_is_reserved_while_its_worker_lives(database:
     claimed_by(&silent).await;
     let task = submit(&silent, "of a worker that is not heard of").await;
     assert!(others.lease(1).await.is_empty());
-    // At least 30 s, and at least a lease: `LEASE_MS` is 30 s as well, so both sides of it are asked for.
+    // At least 30 s, and at least a lease. `LEASE_MS` is also 30 s, so the case requests both sides of
+    // it.
     let lease_for = async |lease_ms: u64| {
         let runs = vec![RunId(world.next_id())];
         world
@@ -136,7 +137,7 @@ pub(super) async fn concurrent_leases_never_share_a_task(database: TestDatabase)
     world.check_consistency().await;
 }
 
-/// A renewal, a crash report, an append and a completion by a lease's holder, all late.
+/// A late renewal, crash report, append and completion by a lease's holder.
 struct LateCalls {
     renewal: Option<LeaseLostReason>,
     crash: Option<LeaseLostReason>,
@@ -169,7 +170,7 @@ async fn make_late_calls(worker: &FakeWorker, lease: &GrantedLease) -> LateCalls
     let at = if append.is_ok() { head.seq.next() } else { head.seq };
     let stands = renewed.lost.is_empty();
     let crash = world.run_command(task, move |record| {
-        // Only whether it would be refused: the completion follows.
+        // Only tests whether it would be refused: the completion follows.
         decide::record_crash(record, epoch, "signal 9").map(|_| decide::CommandPlan::default())
     });
     let crash = crash.await.err().map(lost_reason);
@@ -185,7 +186,7 @@ pub(super) async fn late_calls_before_the_expirer_are_accepted(database: TestDat
     let worker = world.new_worker();
     let lease = worker.lease_one().await;
     world.advance_clock(LEASE_MS * 2);
-    // The deadline has passed, but no event says so: nobody else can have acted on the task.
+    // The deadline has passed, but no event says so, so no other worker can have acted on the task.
     assert_eq!(world.store.list_expired_leases(world.now(), 10).await.expect("reads"), [(task, Epoch(1))]);
     let late = make_late_calls(&worker, &lease).await;
     assert_eq!((late.renewal, late.crash, late.completion), (None, None, None));
@@ -271,11 +272,11 @@ pub(super) async fn consecutive_worker_faults_block_the_task(database: TestDatab
     let task = world.submit(task_spec("meets a fault everywhere")).await;
     let kept = async || world.open_second_coordinator().await.task(task).await;
     let fault = async || {
-        // Another worker each time.
+        // A different worker each time.
         let lease = world.new_worker().lease_one().await;
         let (epoch, message) = (lease.record.epoch, "the server does not start".to_owned());
         let release = move |record: &_| decide::release_for_fault(record, epoch, message.clone());
-        (world.run_command(task, release).await.expect("the lease stands"), lease.run)
+        (world.run_command(task, release).await.expect("the lease is valid"), lease.run)
     };
     let faults = async |count: u32| {
         for nth in 1..=count {
@@ -295,7 +296,7 @@ pub(super) async fn consecutive_worker_faults_block_the_task(database: TestDatab
         |record: &TaskRecord| decide::retry(record, "me", "", decide::DependencyRetry::Kept),
     ] {
         faults(WORKER_FAULTS_MAX - 1).await;
-        // A worker that drains says nothing of the fault.
+        // A draining worker says nothing about the fault.
         let lease = world.new_worker().lease_one().await;
         let epoch = lease.record.epoch;
         let drained = move |record: &_| decide::release(record, epoch, LeaseReleaseReason::Drained);
@@ -308,13 +309,13 @@ pub(super) async fn consecutive_worker_faults_block_the_task(database: TestDatab
         assert_eq!((blocked.run, blocked.failures, blocked.crashes, blocked.runs), (Some(run), 0, 1, 1));
         let message = blocked.message.expect("a message");
         assert!(message.contains("20 attempts") && message.contains("does not start"), "{message}");
-        assert!(world.new_worker().lease(1).await.is_empty(), "nobody gets it");
+        assert!(world.new_worker().lease(1).await.is_empty(), "it is not leased");
         world.advance_clock(1_000_000_000);
         assert_eq!(world.make_due_tasks_available().await, 0, "and no time brings it back");
-        let record = world.run_command(task, by).await.expect("goes on");
+        let record = world.run_command(task, by).await.expect("succeeds");
         assert_eq!((record.state, record.run, record.worker_faults), (TaskState::Available, Some(run), 0));
         assert_eq!(record.message, None);
-        assert!(world.read_stream(StreamId::Run(run)).await.is_empty(), "its run was told nothing");
+        assert!(world.read_stream(StreamId::Run(run)).await.is_empty(), "its run got no event");
     }
     let lease = world.new_worker().lease_one().await;
     world.new_worker().end_run(&lease, RunOutcome::Succeeded).await;
@@ -322,7 +323,7 @@ pub(super) async fn consecutive_worker_faults_block_the_task(database: TestDatab
     world.check_consistency().await;
 }
 
-/// Takes the term of who looks after the store, for ten seconds, trusting what at most two seconds left alone.
+/// Acquires the leader's term for ten seconds, trusting deadlines unattended for at most two seconds.
 pub(super) async fn acquire_term(world: &StoreFixture, holder: &str) -> TermOutcome {
     let now = world.now();
     let trust = Some(DeadlineTrust { max_gap_ms: Some(2000), lease_ms: LEASE_MS });
@@ -350,7 +351,7 @@ pub(super) async fn term_after_a_gap_extends_every_lease(database: TestDatabase)
         "there was none before"
     );
     assert_eq!(world.expire_leases().await, 0);
-    // Its own, too: it may have stood still.
+    // Its own term as well: the process may have been suspended.
     world.advance_clock(12_100);
     assert_eq!(acquire_term(&world, "one").await, TermOutcome::Acquired { extended_leases: Some(3) });
     world.advance_clock(LEASE_MS + 1);
@@ -390,7 +391,8 @@ pub(super) async fn handover_without_a_gap_trusts_the_deadlines(database: TestDa
     world.check_consistency().await;
 }
 
-/// A lease may be longer than those that this coordinator gives: it grew, or another coordinator gave it.
+/// A lease may be longer than this coordinator's leases: it was extended, or another coordinator granted
+/// it.
 pub(super) async fn new_term_keeps_longer_leases(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     world.submit(task_spec("a")).await;
@@ -400,7 +402,7 @@ pub(super) async fn new_term_keeps_longer_leases(database: TestDatabase) {
     let held = vec![HeldLease { task: lease.record.id, epoch: lease.record.epoch }];
     let beat = WorkerHeartbeat { incarnation: worker.incarnation, leases: held, capacity: None };
     world.store.renew_leases(beat, 4 * LEASE_MS, world.now()).await.expect("answers");
-    // Continued, and begun after a gap.
+    // Renewed, and acquired after a gap.
     for (pass_ms, graced) in [(1000, None), (12_100, Some(0)), (12_100, Some(0))] {
         world.advance_clock(pass_ms);
         assert_eq!(acquire_term(&world, "one").await, TermOutcome::Acquired { extended_leases: graced });
@@ -434,7 +436,7 @@ pub(super) async fn repeated_completion_returns_the_first_reply(database: TestDa
         .await
         .err()
         .map(lost_reason);
-    assert_eq!(other, Some(LeaseLostReason::Fenced), "another end is no repetition");
+    assert_eq!(other, Some(LeaseLostReason::Fenced), "a different end is not a repetition");
     assert_eq!(world.task(task).await.run, Some(taken.run));
     world.check_consistency().await;
 }

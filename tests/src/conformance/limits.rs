@@ -1,4 +1,4 @@
-//! Permits to ask a model provider: spaced, whichever coordinator gives them.
+//! Permits for model providers: spaced, whichever coordinator grants them.
 
 use docket_coordinator::{
     store::PermitOutcome,
@@ -28,7 +28,8 @@ pub(super) async fn permits_are_spaced_across_coordinators(database: TestDatabas
     let cost =
         ProviderLimits { requests: parse_rate("5/s"), ..ProviderLimits::default() }.permit_cost(1000, 0);
     let begun = one.now();
-    // Forty at once through two coordinators, with two seconds of room: ten moments and the first.
+    // Forty at once through two coordinators, with two seconds of room: ten slots and the first
+    // one.
     let until = begun.plus_ms(2000);
     let asked = (0..40).map(|n| {
         let world = if n % 2 == 0 { one.clone() } else { two.clone() };
@@ -51,7 +52,7 @@ pub(super) async fn permits_are_spaced_across_coordinators(database: TestDatabas
     taken.sort_unstable();
     let spaced: Vec<i64> = (0..11).map(|n| begun.0 + n * 200_000).collect();
     assert_eq!((taken, refused), (spaced, 29));
-    // What was refused has taken nothing; another provider stands where it likes.
+    // A refused request takes nothing; another provider is independent.
     let later = Timestamp(begun.0 + 3_000_000);
     let caller = (RunId(one.next_id()), Epoch(1));
     let at = two.store.request_permit(OPENAI.to_owned(), caller, cost, later, later).await.expect("answers");
@@ -76,7 +77,7 @@ pub(super) async fn permits_are_charged_for_actual_tokens(database: TestDatabase
     table.fold.change(store, world.now(), decide).await.expect("set");
     other.fold.catch_up(store).await.expect("reads");
     assert_eq!((table.providers(), other.providers()), (vec![OPENAI.to_owned()], vec![OPENAI.to_owned()]));
-    // A thousand tokens are a second. The world's clock moves by microseconds only.
+    // A thousand tokens take one second. The fixture's clock moves by microseconds only.
     let now = world.now();
     let permit = async |tokens, correction| {
         let answer =
@@ -85,11 +86,11 @@ pub(super) async fn permits_are_charged_for_actual_tokens(database: TestDatabase
     };
     assert_eq!(permit(4000, 0).await, (true, 0));
     assert_eq!(permit(2000, 0).await, (true, 4000));
-    // The one before had 1,500 fewer, and this one's had 3,000 more.
+    // The previous call used 1,500 fewer, and this one's used 3,000 more.
     assert_eq!(permit(1000, -1500).await, (true, 4500));
     assert_eq!(permit(1000, 3000).await, (true, 8500));
     assert_eq!(permit(50_000, 0).await, (true, 9500));
-    // A minute ahead: told to ask again, never for longer than the longest wait.
+    // A minute ahead: the answer is to retry, never after more than the maximum wait.
     assert_eq!(permit(1, 0).await, (false, PERMIT_WAIT_MS_MAX));
     let decide = |_: &_| {
         Ok::<_, FoldError>(Some(LimitRemoved { provider: OPENAI.to_owned(), by: "me".to_owned() }.into()))
@@ -118,7 +119,7 @@ pub(super) async fn calls_in_flight_count_while_their_lease_is_valid(database: T
         world.store.request_permit(provider, caller, cost, now, now).await.expect("answers")
             == PermitOutcome::GrantedAt(now)
     };
-    // Six at once through two coordinators: two.
+    // Six at once through two coordinators: two are permitted.
     let asked: Vec<_> = leases
         .iter()
         .zip([&one, &two].into_iter().cycle())
@@ -139,11 +140,11 @@ pub(super) async fn calls_in_flight_count_while_their_lease_is_valid(database: T
     let mut waiting = (0..6).filter(|n| !under_way.contains(n));
     let mut next = || waiting.next().expect("one that waits");
     let (third, fourth, fifth) = (next(), next(), next());
-    // Sent again it is the same call; another waits until one has ended.
+    // A repeated request is the same call; another one waits until a call has ended.
     assert!(ask(&two, first).await && !ask(&one, third).await);
     two.store.release_permit(leases[first].run).await.expect("ended");
     assert!(ask(&one, third).await && !ask(&two, fourth).await);
-    // A run that ends, and a lease that expires, have no call under way.
+    // A run that ended and an expired lease have no calls in flight.
     worker.end_run(&leases[second], RunOutcome::Succeeded).await;
     assert!(ask(&one, fourth).await && !ask(&two, fifth).await);
     one.advance_clock(LEASE_MS * 2);

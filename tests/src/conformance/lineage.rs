@@ -1,4 +1,5 @@
-//! Runs that stand on another's history: forks are written whole or not at all, and the tree is found.
+//! Runs that share another run's history: forks are written completely or not at all, and the tree is
+//! found.
 
 use docket_coordinator::{
     decide,
@@ -16,7 +17,7 @@ use super::{
     fixture::{failed_outcome, note_event, run_ended, task_spec},
 };
 
-/// A task that goes on from `parent` at `at`.
+/// Builds a task that continues from `parent` at `at`.
 pub(super) fn fork_task(world: &StoreFixture, parent: RunId, at: Head) -> NewTask {
     let (task, run) = (TaskId(world.next_id()), RunId(world.next_id()));
     let forked = Forked {
@@ -41,7 +42,7 @@ pub(super) fn new_run_id(task: &NewTask) -> RunId {
     task.fork.as_ref().expect("a fork").run
 }
 
-/// A run that a worker is at, with two events of its own; the head after the first.
+/// Starts a run with two events; returns the head after the first.
 async fn start_parent_run(world: &StoreFixture) -> (TaskId, RunId, Head) {
     let task = world.submit(task_spec("parent")).await;
     let lease = world.new_worker().lease_one().await;
@@ -56,7 +57,7 @@ pub(super) async fn fork_is_all_or_none_and_once(database: TestDatabase) {
     let before = (world.read_feed().await.len(), world.task(task).await);
     let forks: Vec<NewTask> = (0..3).map(|_| fork_task(&world, run, at)).collect();
 
-    // The run of the last one is there already: none of them is made.
+    // The run of the last one already exists: none of them is created.
     let mut taken = forks.clone();
     taken[2].fork.as_mut().expect("a fork").run = run;
     let refused = world.store.submit(taken, "me".to_owned(), world.now()).await;
@@ -82,7 +83,7 @@ pub(super) async fn fork_is_all_or_none_and_once(database: TestDatabase) {
         assert_eq!((stream.len(), stream[0].prev_hash), (2, at.hash), "it follows its parent");
     }
     assert_eq!(world.task(task).await, before.1, "the parent is not touched");
-    world.append(run, Seq(2), Epoch(1), vec![note_event(3)]).await.expect("its worker goes on");
+    world.append(run, Seq(2), Epoch(1), vec![note_event(3)]).await.expect("its worker continues");
     world.check_consistency().await;
 }
 
@@ -99,7 +100,7 @@ pub(super) async fn fork_is_leased_finished_and_not_retried(database: TestDataba
     let refused = world
         .run_command(fork.id, |record| decide::retry(record, "me", "", decide::DependencyRetry::Kept))
         .await;
-    assert!(matches!(refused, Err(CommandError::Rejected(_))), "it has no start of its own: {refused:?}");
+    assert!(matches!(refused, Err(CommandError::Rejected(_))), "it has no start event: {refused:?}");
     world.check_consistency().await;
 }
 
@@ -136,7 +137,7 @@ pub(super) async fn failed_fork_is_retried_from_its_fork_point(database: TestDat
         retry_plan: Some(again.clone()),
     };
     for _ in 0..2 {
-        // Twice: the answer to the first was lost.
+        // Twice, because the reply to the first was lost.
         let (settling, now) = (settling(failed_outcome()), world.now());
         let decide = Box::new(move |record: &TaskRecord| decide::finish_run(record, &settling, now));
         let (record, _) =

@@ -1,5 +1,5 @@
-//! Lists of tasks by every filter, against a second way to say which are meant; which index each takes; and
-//! how batches stand.
+//! Task lists by every filter, compared with a second implementation; the index each uses; and the state of
+//! batches.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ use super::{
     fixture::{failed_outcome, task_spec},
 };
 
-/// Tasks of the large list: more than one page looks at.
+/// Size of the large list: more tasks than one page examines.
 const LARGE_LIST_TASKS: usize = 12_000;
 
 fn queue_name(name: &str) -> QueueName {
     name.parse().expect("a queue's name")
 }
 
-/// Sixty tasks of every kind, in states of every kind.
+/// Creates sixty tasks of every kind, in every state.
 async fn fill_with_tasks(world: &StoreFixture, batch: BatchId) -> (Vec<TaskRecord>, Timestamp) {
     let mut ids = Vec::new();
     let mut middle = world.now();
@@ -66,7 +66,7 @@ async fn fill_with_tasks(world: &StoreFixture, batch: BatchId) -> (Vec<TaskRecor
     (tasks, middle)
 }
 
-/// All pages of a list.
+/// Returns all pages of a list.
 async fn list_all_pages(world: &StoreFixture, query: &TaskQuery) -> Vec<TaskId> {
     let mut query = TaskQuery { limit: Some(7), ..query.clone() };
     let mut found = Vec::new();
@@ -143,7 +143,7 @@ pub(super) async fn every_filter_lists_the_expected_tasks(database: TestDatabase
 pub(super) async fn lists_scan_a_bounded_part_by_an_index(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let batch = BatchId(world.next_id());
-    // Each has its name twice: at the oldest end of the list, and a page deep.
+    // Each name occurs twice: at the oldest end of the list, and one page deep.
     let names = [100, LARGE_LIST_TASKS - 100];
     let tasks: Vec<NewTask> = (0..LARGE_LIST_TASKS)
         .map(|n| {
@@ -204,7 +204,7 @@ pub(super) async fn lists_scan_a_bounded_part_by_an_index(database: TestDatabase
     for (query, indexes) in cases {
         let said = world.store.explain_task_query(query.clone()).await.expect("explains");
         let index = indexes[usize::from(world.database.is_sqlite())];
-        // Of those that run there is an index of its own, which holds no other.
+        // Running tasks have a separate index that contains no others.
         let walks = |line: &&String| line.contains(index) || line.contains("tasks_running");
         assert!(said.iter().any(|line| walks(&line)), "{query:?}: {said:#?}");
         for bad in ["Seq Scan on tasks", "SCAN t\n", "USE TEMP B-TREE"] {

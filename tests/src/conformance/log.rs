@@ -1,4 +1,4 @@
-//! The log: seq, fence, repetition, blobs, feed.
+//! The log: seq, fencing, repeated appends, blobs, feed.
 
 use docket_coordinator::store::{AppendCondition, AppendError, LogAppend};
 use docket_schema::{
@@ -12,7 +12,7 @@ use super::{
     fixture::{LEASE_MS, failed_outcome, new_blob, note_event, task_spec},
 };
 
-/// Writers at once, as a busy coordinator has them.
+/// Concurrent writers, as on a busy coordinator.
 const WRITERS: usize = 32;
 
 pub(super) async fn seq_is_gapless_and_chained(database: TestDatabase) {
@@ -61,7 +61,7 @@ pub(super) async fn repeated_append_returns_the_first_reply(database: TestDataba
     assert_eq!((again.head, again.position), (first.head, first.position));
     let other = world.append(lease.run, Seq(0), Epoch(1), vec![note_event(1), note_event(9)]).await;
     assert!(matches!(other, Err(AppendError::WrongSeq { .. })), "{other:?}");
-    // Both at once, as when a client loses patience.
+    // Both at once, as when a client times out and retries.
     let twice = [0, 1].map(|_| world.append(lease.run, later.head.seq, Epoch(1), vec![note_event(4)]));
     let [one, two] = twice;
     let (one, two) = tokio::join!(one, two);
@@ -165,7 +165,7 @@ pub(super) async fn refused_append_does_not_fail_others(database: TestDatabase) 
     let leases = world.new_worker().lease(8).await;
     for round in 0..10 {
         let appends = leases.iter().zip(0..).map(|(lease, n)| {
-            // Every other one is wrong, each in a way of its own.
+            // Every other one is invalid, each in a different way.
             let (at, epoch) = match n {
                 1 => (Seq(round + 7), Epoch(1)),
                 3 => (Seq(round), Epoch(9)),
@@ -213,7 +213,7 @@ pub(super) async fn system_streams_start_implicitly(database: TestDatabase) {
         now: world.now(),
     };
     world.store.append(at(Seq(0))).await.expect("begins");
-    world.store.append(at(Seq(1))).await.expect("goes on");
+    world.store.append(at(Seq(1))).await.expect("appended");
     let repeated = world.store.append(at(Seq(1))).await.expect("repeats");
     assert!(repeated.was_repeated);
     let refused = world.store.append(at(Seq(3))).await;
@@ -315,7 +315,7 @@ pub(super) async fn reopened_store_has_everything(database: TestDatabase) {
     assert_eq!(world.read_feed().await, feed);
     assert_eq!(world.store.load_or_create_secret([2; 32]).await.expect("a secret"), secret);
     let next =
-        world.append(lease.run, Seq(1), Epoch(1), vec![note_event(2)]).await.expect("the lease still stands");
+        world.append(lease.run, Seq(1), Epoch(1), vec![note_event(2)]).await.expect("the lease is still valid");
     assert!(next.position > feed.last().expect("events").position);
     world.check_consistency().await;
 }

@@ -1,4 +1,4 @@
-//! What is remembered beyond runs: one word for all coordinators, kept through all that befalls a store.
+//! Memory shared by runs: the same for all coordinators, and kept through every store fault.
 
 use docket_coordinator::{
     gc,
@@ -33,11 +33,12 @@ async fn read_value(world: &StoreFixture, table: &MemoryTable, key: &str) -> Opt
 
 pub(super) async fn two_coordinators_share_memory(database: TestDatabase) {
     let one = StoreFixture::open(database).await;
-    // A file of SQLite has one owner, whose requests come side by side all the same.
+    // A SQLite file has one owner, but its requests may still be concurrent.
     let two = if one.database.is_sqlite() { one.clone() } else { one.open_second_coordinator().await };
     let (of_one, of_two) = (MemoryTable::default(), MemoryTable::default());
     let scope = shop_scope();
-    // Forty at once, through either: none is lost, none is refused for the other's sake for good.
+    // Forty at once through either: none is lost, and none is refused permanently because of
+    // another.
     let (first, second) = (std::sync::Arc::new(of_one), std::sync::Arc::new(of_two));
     let saves: Vec<_> = (0..40_u32)
         .map(|n| {
@@ -53,7 +54,7 @@ pub(super) async fn two_coordinators_share_memory(database: TestDatabase) {
                         .save(&*world.store, now, memory_address(&scope, &key), &text, by.clone())
                         .await
                     {
-                        // As its caller would: the coordinator answers "try again".
+                        // As its caller would: the coordinator replies "try again".
                         Err(MemoryError::Fold(FoldError::Contended(_))) if tries < 50 => tries += 1,
                         other => return other,
                     }
@@ -69,7 +70,7 @@ pub(super) async fn two_coordinators_share_memory(database: TestDatabase) {
         assert_eq!(read_value(&one, &first, &format!("k{n:02}")).await, want);
         assert_eq!(read_value(&two, &second, &format!("k{n:02}")).await, want);
     }
-    // A call that comes again, by whichever coordinator, changes nothing.
+    // A repeated call, through any coordinator, changes nothing.
     let by = memory_call(&one, 99);
     first
         .save(&*one.store, one.now(), memory_address(&scope, "k00"), "mine", by.clone())
@@ -90,7 +91,7 @@ pub(super) async fn two_coordinators_share_memory(database: TestDatabase) {
     };
     assert_eq!(forget(&one, &first).await, ForgetOutcome::Forgotten);
     assert_eq!(forget(&two, &second).await, ForgetOutcome::NotFound);
-    // Whoever begins later folds the same.
+    // A coordinator that starts later folds the same state.
     let third = MemoryTable::default();
     let keys = |list: Vec<docket_schema::system::MemoryRecord>| {
         list.into_iter().map(|one| (one.saved.key, one.saved.value)).collect::<Vec<_>>()
@@ -121,7 +122,7 @@ pub(super) async fn scope_limit_is_enforced_and_values_survive_gc(database: Test
         .save(&*world.store, world.now(), memory_address(&queue, "more"), "x", memory_call(&world, 1))
         .await
         .expect("another's");
-    // What the log names is never dropped, however long ago it was written.
+    // Blobs referenced in the log are never dropped, however old.
     let later = world.now().plus_ms(48 * 3_600_000);
     let request = GcRequest { delete: true, ..GcRequest::default() };
     gc::collect(&*world.store, request, |ms| later.minus_ms(ms)).await.expect("collects");

@@ -1,7 +1,7 @@
-//! One suite for every store: named cases, each on a database of its own.
+//! One suite for every store: named cases, each on its own database.
 //!
-//! The `it` binary runs it on SQLite and on PostgreSQL. A case takes a [`Database`] and panics with
-//! what is wrong; it may open the store several times and may reach around it with raw SQL.
+//! The `it` binary runs it on SQLite and on PostgreSQL. A case receives a [`TestDatabase`] and
+//! panics on a failure; it may open the store several times and may bypass it with raw SQL.
 
 mod archive;
 mod archive_stubs;
@@ -189,17 +189,17 @@ pub const CASES: &[(&str, ConformanceCase)] = cases![
 /// Runs one case on a fresh database of `kind`.
 ///
 /// # Panics
-/// It fails; or there is none of that name.
+/// Panics if it fails, or if no case has this name.
 pub async fn run_case(kind: DatabaseKind, name: &str) {
     let (_, case) = CASES.iter().find(|(known, _)| *known == name).expect("a case of that name");
     case(TestDatabase::new(&kind, &format!("one_{name}")).await).await;
 }
 
-/// Runs every case on a fresh database of `kind`, or those whose name holds one of the words of `DOCKET_CASE`, with
-/// commas between them.
+/// Runs every case on a fresh database of `kind`, or those whose name contains one of the comma-separated
+/// words of `DOCKET_CASE`.
 ///
 /// # Panics
-/// Names every case that failed; or there is no such case.
+/// Panics with the names of all failed cases, or if no case matches.
 pub async fn run_all(kind: DatabaseKind) {
     let only = std::env::var("DOCKET_CASE").unwrap_or_default();
     let mut failed = Vec::new();

@@ -14,12 +14,12 @@ use super::{
     fixture::{FakeWorker, LEASE_MS, failed_outcome, task_spec},
 };
 
-/// Sequences, each of a seed of its own.
+/// Number of sequences, each with its own seed.
 const SEEDS: u64 = 6;
-/// Commands of a sequence.
+/// Commands per sequence.
 const STEPS: u32 = 80;
 
-/// A small generator, so that a failure names a seed that shows it again.
+/// A small generator, so that a failure can be reproduced from its seed.
 struct SmallRandom(u64);
 
 impl SmallRandom {
@@ -31,7 +31,7 @@ impl SmallRandom {
     }
 }
 
-/// What the model knows of a task.
+/// The model's state of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TaskModel {
     state: TaskState,
@@ -66,7 +66,7 @@ struct ModelComparison {
     worker: FakeWorker,
     random: SmallRandom,
     tasks: BTreeMap<TaskId, TaskModel>,
-    /// Held before the end of their backoff, and no time has passed since.
+    /// Paused before the end of their backoff, with no time passed since.
     early: BTreeSet<TaskId>,
 }
 
@@ -159,7 +159,7 @@ impl ModelComparison {
 
     async fn release_run(&mut self, task: TaskId) -> &'static str {
         let model = self.tasks.get_mut(&task).expect("ours");
-        // Sometimes by a holder of long ago.
+        // Sometimes by a former holder.
         let epoch = Epoch(model.epoch.saturating_sub(self.random.roll(2)));
         let done = self
             .fixture
@@ -204,7 +204,7 @@ impl ModelComparison {
         "retry"
     }
 
-    /// Pauses what no worker has, and lets go on what is paused.
+    /// Pauses an unleased task, and unpauses a paused one.
     async fn pause_or_unpause(&mut self, task: TaskId) -> &'static str {
         let model = self.tasks.get_mut(&task).expect("ours");
         match model.state {
@@ -260,7 +260,7 @@ impl ModelComparison {
         }
     }
 
-    /// Leaves nothing to lease for the next sequence.
+    /// Leaves no task to lease for the next sequence.
     async fn drain_tasks(&mut self) {
         for task in self.tasks.keys() {
             let _ = self.fixture.run_command(*task, |record| decide::cancel(record, "dice", "")).await;

@@ -1,4 +1,4 @@
-//! What a person looks at first: the same on every store, and bounded.
+//! The overview page: the same on every store, and bounded.
 
 use docket_coordinator::reports::{self, ReportError};
 use docket_schema::{
@@ -84,14 +84,14 @@ pub(super) async fn overview_lists_tasks_needing_attention_and_counts_the_rest(d
         Some(1)
     );
     assert_eq!(found.workers.len(), 1);
-    // Two hours lie between the two ends; both within the week.
+    // The two ends are two hours apart, both within the week.
     let hours: Vec<_> = found.ended_by_hour.iter().map(|hour| (hour.state, hour.count)).collect();
     assert_eq!(hours, [(TaskState::Completed, 1), (TaskState::Discarded, 1)]);
     assert!(
         found.ended_by_hour[0].at < found.ended_by_hour[1].at
             && found.ended_by_hour[0].at.0 % 3_600_000_000 == 0
     );
-    // Ids of this world are of the first milliseconds of 1970: six tasks within one hour.
+    // Ids of this fixture are from the first milliseconds of 1970: six tasks within one hour.
     let early =
         world.store.read_overview(Timestamp(3_600_000_000 * 5), since, begun_at).await.expect("an overview");
     let submitted: Vec<_> = early.submitted_by_hour.iter().map(|hour| (hour.at.0, hour.count)).collect();
@@ -134,7 +134,7 @@ async fn check_costs_by_day(world: &StoreFixture, begun_at: Timestamp) {
     assert!(matches!(lacking, Err(ReportError::Query { field: "from", .. })), "{lacking:?}");
 }
 
-/// Told once a fifth of it is left, and while a task of the batch has not ended.
+/// Reported once a fifth of it is left, while a task of the batch has not ended.
 pub(super) async fn overview_reports_nearly_spent_budgets(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let near = async || {

@@ -1,6 +1,6 @@
-//! The qualification that two known queues failed (xiao-villamor/PrintStash#181), point by point. That no busy database is
-//! shown to a caller is `faults::busy_never_reaches_a_caller`; that an enqueue joins the caller's transaction,
-//! `inbox::enqueue_in_the_callers_transaction`.
+//! The qualification that two known queues failed (xiao-villamor/PrintStash#181), point by point.
+//! `faults::busy_never_reaches_a_caller` covers that a busy database is never exposed to a caller;
+//! `inbox::enqueue_in_the_callers_transaction` covers that an enqueue joins the caller's transaction.
 
 use docket_coordinator::{
     decide::CommandRejection,
@@ -19,7 +19,7 @@ use super::{
 };
 
 fn lost_reason(refused: Result<impl std::fmt::Debug, CommandError>) -> LeaseLostReason {
-    match refused.expect_err("the lease is no more") {
+    match refused.expect_err("the lease is lost") {
         CommandError::Rejected(CommandRejection::LeaseLost { why, .. }) => why,
         other => panic!("{other:?}"),
     }
@@ -29,7 +29,7 @@ async fn count_completions(world: &StoreFixture, task: TaskId) -> usize {
     world.read_stream(StreamId::Task(task)).await.iter().filter(|event| event.kind == "TaskCompleted").count()
 }
 
-/// A worker that slept past its lease acknowledges what another has by now.
+/// A worker that slept past its lease acknowledges a task that another worker now has.
 pub(super) async fn late_completion_after_takeover_is_refused(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let task = world.submit(task_spec("one")).await;
@@ -38,7 +38,7 @@ pub(super) async fn late_completion_after_takeover_is_refused(database: TestData
     world.advance_clock(LEASE_MS + 1);
     assert_eq!(world.expire_leases().await, 1);
     let taken = successor.lease_one().await;
-    assert_eq!((taken.record.id, taken.run), (task, slept.run), "the same run goes on");
+    assert_eq!((taken.record.id, taken.run), (task, slept.run), "the same run continues");
     let late = sleeper.finish_lease(&slept, Seq(0), vec![run_ended(RunOutcome::Succeeded)]).await;
     assert_eq!(lost_reason(late), LeaseLostReason::Fenced);
     let late = sleeper.finish_lease(&slept, Seq(0), vec![run_ended(failed_outcome())]).await;
@@ -56,7 +56,7 @@ pub(super) async fn late_completion_after_takeover_is_refused(database: TestData
     world.check_consistency().await;
 }
 
-/// A lease that expired is neither renewed nor completed, also where nobody else has the task yet.
+/// An expired lease is neither renewed nor completed, even if no other worker has the task yet.
 pub(super) async fn completion_and_renewal_after_expiry_are_refused(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let task = world.submit(task_spec("one")).await;
@@ -74,7 +74,7 @@ pub(super) async fn completion_and_renewal_after_expiry_are_refused(database: Te
         (world.task(task).await.state, count_completions(&world, task).await),
         (TaskState::Available, 0)
     );
-    // Nor by the next lease of the very same worker, under the epoch before.
+    // Nor after the next lease of the same worker, under the previous epoch.
     let again = worker.lease_one().await;
     assert!(again.record.epoch > lease.record.epoch);
     let late = worker.finish_lease(&lease, Seq(0), vec![run_ended(RunOutcome::Succeeded)]).await;
@@ -84,7 +84,7 @@ pub(super) async fn completion_and_renewal_after_expiry_are_refused(database: Te
     world.check_consistency().await;
 }
 
-/// A worker that starts again under its name is another worker: what the one before it had is not its own.
+/// A worker restarted under its name is a different worker: it does not own its predecessor's leases.
 pub(super) async fn restarted_worker_does_not_inherit_leases(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let (one, two) = (world.submit(task_spec("one")).await, world.submit(task_spec("two")).await);
@@ -93,7 +93,7 @@ pub(super) async fn restarted_worker_does_not_inherit_leases(database: TestDatab
         |worker: &FakeWorker| LeaseRequest { name: "builder".to_owned(), ..worker.next_lease_request(1) };
     let first = before.send_lease_request(named(&before)).await.remove(0);
     assert_eq!(first.record.id, one);
-    // Its first request has the number that the other's first had.
+    // Its first request has the same number as the other's first.
     let second = after.send_lease_request(named(&after)).await.remove(0);
     assert_eq!(second.record.id, two, "not the answer that the other got");
     let held = vec![HeldLease { task: one, epoch: first.record.epoch }];
@@ -113,8 +113,8 @@ pub(super) async fn restarted_worker_does_not_inherit_leases(database: TestDatab
     world.check_consistency().await;
 }
 
-/// Runs fail, workers and coordinators come and go: each task is tried as often as it may be, and then told to be
-/// given up; none waits for ever.
+/// Runs fail, workers and coordinators come and go: each task is attempted as often as allowed, then given
+/// up; none waits forever.
 pub(super) async fn no_retryable_failure_is_stranded(database: TestDatabase) {
     let mut world = StoreFixture::open(database).await;
     let backoff = Backoff { base_ms: 1000, max_ms: 8000 };
@@ -129,7 +129,7 @@ pub(super) async fn no_retryable_failure_is_stranded(database: TestDatabase) {
         let worker = world.new_worker();
         for (nth, lease) in (0_u64..).zip(worker.lease(7).await) {
             match (nth + round) % 4 {
-                // It vanishes with its lease, and comes back when that expires.
+                // The worker vanishes with its lease; the task comes back when the lease expires.
                 0 => {}
                 1 => drop(worker.end_run(&lease, RunOutcome::Succeeded).await),
                 _ => drop(worker.end_run(&lease, failed_outcome()).await),
@@ -139,7 +139,7 @@ pub(super) async fn no_retryable_failure_is_stranded(database: TestDatabase) {
         world.expire_leases().await;
         world.make_due_tasks_available().await;
         if round % 7 == 0 {
-            // Whoever comes next knows nothing but the log.
+            // The next coordinator knows only the log.
             let next = world.open_second_coordinator().await;
             world.store.close().await;
             world = next;

@@ -42,15 +42,15 @@ pub(super) async fn submit_is_all_or_none_and_once(database: TestDatabase) {
     world.check_consistency().await;
 }
 
-/// A client that chooses ids may send a task again. Another task under the same id is refused, and with it all of its
-/// request; nothing that is refused is lost in silence.
+/// A client that chooses ids may resend a task. A different task under the same id is refused together with
+/// its whole request, and every refusal is reported.
 pub(super) async fn resubmitted_id_needs_equal_content(database: TestDatabase) {
     let world = StoreFixture::open(database).await;
     let (id, fresh) = (TaskId(world.next_id()), TaskId(world.next_id()));
     let one = |id: TaskId, title: &str| NewTask { id, spec: task_spec(title), fork: None };
     let submit = async |tasks: Vec<NewTask>| world.store.submit(tasks, "me".to_owned(), world.now()).await;
     assert_eq!(submit(vec![one(id, "first")]).await.expect("accepted"), [(id, false)]);
-    // A later change of its priority is not other content.
+    // A later change of its priority does not change its content.
     world.run_command(id, |record| decide::reprioritize(record, 7)).await.expect("reprioritizes");
     assert_eq!(submit(vec![one(id, "first")]).await.expect("sent again"), [(id, false)]);
 
@@ -67,7 +67,7 @@ pub(super) async fn resubmitted_id_needs_equal_content(database: TestDatabase) {
     );
     assert_eq!(world.task(id).await.spec.title, "first");
 
-    // Two in one request, and two requests at once that may share a transaction.
+    // Two in one request, and two concurrent requests that may share a transaction.
     let twice = submit(vec![one(fresh, "a"), one(fresh, "b")]).await;
     assert!(matches!(twice, Err(AppendError::TaskIdConflict(_))), "{twice:?}");
     let (left, right) = futures_util::join!(submit(vec![one(fresh, "a")]), submit(vec![one(fresh, "b")]));
@@ -198,7 +198,7 @@ pub(super) async fn crashes_keep_the_run_then_poison(database: TestDatabase) {
     for crash in 1..=3_u32 {
         let lease = worker.lease_one().await;
         assert_eq!(lease.record.epoch, Epoch(crash.into()));
-        assert!(run.is_none_or(|run| run == lease.run), "the run goes on");
+        assert!(run.is_none_or(|run| run == lease.run), "the run continues");
         run = Some(lease.run);
         let epoch = lease.record.epoch;
         let record = world
@@ -332,12 +332,12 @@ pub(super) async fn paused_run_resumes_its_history(database: TestDatabase) {
     assert_eq!(asked.state, TaskState::Running);
     let paused = RunEvent::from(RunPaused { decision: DecisionHash::ZERO }).encode(Turn(2));
     let late = worker.finish_lease(&lease, Seq(1), vec![paused.clone()]).await;
-    assert!(late.is_err(), "the wish stands at 2, and is folded first: {late:?}");
+    assert!(late.is_err(), "the request at seq 2 is folded first: {late:?}");
     let (record, _) = worker.finish_lease(&lease, Seq(2), vec![paused]).await.expect("settles");
     assert_eq!((record.state, record.blocked_why), (TaskState::Blocked, Some(TaskBlockedReason::Paused)));
     let status = || async { world.store.get_run(lease.run).await.expect("reads").expect("exists").status };
     assert_eq!(status().await, "paused");
-    assert!(worker.lease(1).await.is_empty(), "nobody is given it");
+    assert!(worker.lease(1).await.is_empty(), "it is not leased");
     let again = world.run_command(task, |record| decide::pause(record, "me")).await.expect("changes nothing");
     assert_eq!(again.seq, record.seq);
     let free = world.run_command(task, |record| decide::unpause(record, "me")).await.expect("unpauses");
@@ -345,7 +345,7 @@ pub(super) async fn paused_run_resumes_its_history(database: TestDatabase) {
     assert_eq!(status().await, "waiting");
     let again = worker.lease_one().await;
     assert_eq!((again.run, again.head.seq, again.record.epoch), (lease.run, Seq(4), Epoch(2)));
-    // Taken back before it was reached; and paused again, cancelled.
+    // Unpaused before the pause took effect; paused again, then cancelled.
     for act in [decide::pause, decide::unpause, decide::pause] {
         world.run_command(task, move |record| act(record, "me")).await.expect("tells the run");
     }

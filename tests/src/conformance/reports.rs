@@ -1,4 +1,4 @@
-//! Reports: what runs cost and how well tasks went, the same on every store, a page at a time.
+//! Reports: cost of runs and task results, the same on every store, one page at a time.
 
 use docket_coordinator::{
     decide,
@@ -58,7 +58,7 @@ fn run_started(lease: &GrantedLease, provider: &str) -> NewEvent {
     .encode(Turn(0))
 }
 
-/// A call of so many tokens, asked and answered.
+/// The events of a model call with this many tokens.
 fn model_call_events(provider: &str, turn: u32, tokens: u64) -> Vec<NewEvent> {
     let call = CallId::for_model(Turn(turn), 1);
     let asked = ModelRequested {
@@ -86,7 +86,7 @@ fn model_call_events(provider: &str, turn: u32, tokens: u64) -> Vec<NewEvent> {
     vec![RunEvent::from(asked).encode(Turn(turn)), RunEvent::from(answered).encode(Turn(turn))]
 }
 
-/// A task that a worker took, whose run began and asked once.
+/// Runs a task with a single model call.
 pub(super) async fn run_one_model_call(
     world: &StoreFixture,
     worker: &FakeWorker,
@@ -105,7 +105,7 @@ pub(super) fn spec_for_provider(provider: &str) -> TaskSpec {
     TaskSpec { model: model_ref(provider), attempts_max: 1, ..task_spec("reported") }
 }
 
-/// All pages, of so many tasks each.
+/// Returns all pages, with this many tasks each.
 async fn list_costs(world: &StoreFixture, query: CostQuery, limit: u32) -> Vec<RunCost> {
     let mut query = CostQuery { limit: Some(limit), ..query };
     let mut all = Vec::new();
@@ -131,7 +131,7 @@ pub(super) async fn costs_are_reported_by_run_task_batch_and_time(database: Test
     let in_batch = || TaskSpec { batch: Some(BATCH), ..spec_for_provider("anthropic") };
     let (first, lease) = run_one_model_call(&world, &worker, in_batch(), 100).await;
     let head = world.store.stream_head(StreamId::Run(lease.run)).await.expect("reads").expect("begun");
-    // A fork shares what its parent paid for, and pays for what it asks itself, by its parent's prices.
+    // A fork shares what its parent paid for, and pays for its own calls at its parent's prices.
     let fork = fork_task(&world, lease.run, head);
     world.store.submit(vec![fork.clone()], String::new(), world.now()).await.expect("accepted");
     let of_fork = worker.lease_one().await;
@@ -176,7 +176,7 @@ pub(super) async fn costs_are_reported_by_run_task_batch_and_time(database: Test
             (7, 1000 + 70 + 460 + 10),
             "{limit} a page, ever"
         );
-        // By when calls ended, also of tasks that have not.
+        // By the end time of calls, including those of unfinished tasks.
         let later = CostQuery { from: Some(later_at), ..CostQuery::default() };
         let found = list_costs(&world, later, limit).await;
         assert_eq!(
@@ -264,7 +264,7 @@ pub(super) async fn metrics_cover_tasks_ended_in_a_period_page_by_page(database:
                 (0, expected.len() as u64 - u64::from(expected.contains(&still)))
             );
             let tests = report.all.iter().find(|view| view.metric == Metric::TestPassRate).expect("listed");
-            assert_eq!((tests.value, tests.verdict), (None, TargetVerdict::NotMeasured), "nobody ran any");
+            assert_eq!((tests.value, tests.verdict), (None, TargetVerdict::NotMeasured), "none were run");
         }
     }
     let one = MetricsQuery { task: Some(ended[1]), ..MetricsQuery::default() };
@@ -276,7 +276,8 @@ pub(super) async fn metrics_cover_tasks_ended_in_a_period_page_by_page(database:
     world.check_consistency().await;
 }
 
-/// Whoever reads some pages and stops has the newest tasks, and knows since when they have all.
+/// A reader that stops after some pages has the newest tasks, and knows from which time on they are
+/// complete.
 async fn check_oldest_tasks_are_left_out(
     world: &StoreFixture,
     (from, until): (Timestamp, Timestamp),
@@ -295,7 +296,7 @@ async fn check_oldest_tasks_are_left_out(
     let page = page.expect("a page");
     assert_eq!((page.tasks.len(), page.next, page.from), (newest.len(), None, None), "nothing is left out");
 
-    // Of what is at work nobody knows yet what it will have cost: it comes first.
+    // The final cost of running tasks is unknown, so they come first.
     let query = CostQuery { from, limit, calls: true, ..CostQuery::default() };
     let page = reports::cost_report(&*world.store, &query).await.expect("a page");
     let found: Vec<TaskId> = page.runs.iter().map(|run| run.task).collect();

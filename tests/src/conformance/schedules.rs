@@ -1,4 +1,4 @@
-//! Schedules: each firing once, whoever fires and wherever they die.
+//! Schedules: each firing happens once, whichever coordinator fires and wherever it dies.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ pub(super) async fn two_coordinators_fire_each_time_only_once(database: TestData
     let mut submitted = 0;
     for _ in 0..20 {
         one.advance_clock(MINUTE_MS);
-        // Each as two tasks of its own: four rounds at once.
+        // Each as two separate tasks: four passes at once.
         let rounds = [(&one, 0), (&two, 1), (&one, 0), (&two, 1)].map(|(world, n)| {
             let (world, table) = (world.clone(), Arc::clone(&tables[n]));
             tokio::spawn(async move { fire_due_schedules(&world, &table).await })
@@ -93,7 +93,7 @@ pub(super) async fn firing_of_a_crashed_coordinator_submits_its_task_once(databa
     let table = ScheduleTable::default();
     set_schedule(&world, &table, every_minute(MissedFiringPolicy::Once, OverlapPolicy::Allow)).await;
     world.advance_clock(MINUTE_MS);
-    // As a coordinator does that dies after its record.
+    // Like a coordinator that dies after its record.
     let record = table.fold.with_fold(|known| known.get(&schedule_name()).expect("there").clone());
     let at = Timestamp((world.now().0 / 60_000_000) * 60_000_000);
     let task = record.task_id_at(at);
@@ -115,11 +115,12 @@ pub(super) async fn firing_of_a_crashed_coordinator_submits_its_task_once(databa
     };
     world.store.append(dies(Seq(1))).await.expect("recorded");
     assert!(world.store.stream_head(StreamId::Task(task)).await.expect("reads").is_none());
-    // The next one finds it, also one that was there before; and nobody submits it twice.
+    // The next coordinator finds it, even one that already existed, and it is not submitted twice.
     let other = ScheduleTable::default();
     assert_eq!((fire_due_schedules(&world, &other).await, fire_due_schedules(&world, &table).await), (1, 0));
     assert_eq!((list_tasks(&world).await, list_firings(&world).await.len()), (vec![task], 1));
-    // Another dies, and the schedule is removed before anybody looks: its task comes all the same.
+    // Another one dies, and the schedule is removed before any coordinator looks: its task is still
+    // submitted.
     world.advance_clock(MINUTE_MS);
     let at = Timestamp(at.0 + 60_000_000);
     let late = record.task_id_at(at);
@@ -143,10 +144,10 @@ pub(super) async fn missed_and_overlapping_firings_follow_the_schedule(database:
     let worker = world.new_worker();
     let table = ScheduleTable::default();
     set_schedule(&world, &table, every_minute(MissedFiringPolicy::Once, OverlapPolicy::Skip)).await;
-    // An hour without a coordinator: once.
+    // An hour without a coordinator: one firing.
     world.advance_clock(60 * MINUTE_MS);
     assert_eq!(fire_due_schedules(&world, &table).await, 1);
-    // Its task waits still.
+    // Its task is still waiting.
     world.advance_clock(MINUTE_MS);
     assert_eq!(fire_due_schedules(&world, &table).await, 0);
     let lease = worker.lease_one().await;
@@ -158,14 +159,14 @@ pub(super) async fn missed_and_overlapping_firings_follow_the_schedule(database:
     let gave: Vec<FiringResult> = list_firings(&world).await.into_iter().map(|fired| fired.gave).collect();
     let skipped = FiringResult::Skipped(SkipReason::Overlap);
     assert!(gave.len() == 4 && gave[1] == skipped && gave[2] == skipped, "{gave:?}");
-    // What is due while it rests is not missed.
+    // A firing due during a pause is not missed.
     let pause = |paused| SchedulePaused { name: schedule_name(), paused, by: "me".to_owned() };
     append_change(&world, &table, pause(true)).await;
     world.advance_clock(10 * MINUTE_MS);
     assert_eq!(fire_due_schedules(&world, &table).await, 0);
     append_change(&world, &table, pause(false)).await;
     assert_eq!((fire_due_schedules(&world, &table).await, list_firings(&world).await.len()), (0, 4));
-    // Daily, and not to be made up for.
+    // Daily, without catch-up.
     let daily = TaskSchedule {
         cron: "0 3 * * *".to_owned(),
         ..every_minute(MissedFiringPolicy::Skip, OverlapPolicy::Allow)

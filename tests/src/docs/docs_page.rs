@@ -1,17 +1,17 @@
-//! A Markdown page taken apart: its fenced blocks, and what is to be done with each.
+//! Parses a Markdown page into its fenced blocks and the action for each.
 //!
-//! The first word behind a fence says what the block is; for `sh` and `console` more may follow:
+//! The first word after a fence says what the block is; for `sh` and `console`, more words may follow:
 //!
-//! | word | what it says |
+//! | word | meaning |
 //! |---|---|
 //! | `no-run` | a test cannot run it; it is listed |
-//! | `background` | it goes on in a terminal of its own: a server |
-//! | `after-ctrl-c` | before it, what goes on in the background is ended as by Ctrl-C |
+//! | `background` | it keeps running in a separate terminal: a server |
+//! | `after-ctrl-c` | background commands are ended first, as by Ctrl-C |
 //! | `fails`, `fails=N` | it must fail, with exit code N |
-//! | `on=HOST` | it is run on another machine: in a home of its own |
+//! | `on=HOST` | it runs on another machine: in a separate home |
 //!
-//! A block of another kind is a file where a second word names it: `toml careful.toml`, or `toml >>careful.toml` to
-//! write behind what is there. Any other word is refused, so that a slip of the pen makes no command unseen.
+//! A block of another kind is a file if a second word names it: `toml careful.toml`, or `toml >>careful.toml`
+//! to append to an existing file. Any other word is refused, so that a typo never hides a command.
 
 use std::fmt;
 
@@ -27,55 +27,53 @@ pub struct DocsPage {
 /// A fenced block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageBlock {
-    /// The page's line that its first line is, from 1.
+    /// The line number of its first line in the page, from 1.
     pub line: usize,
     /// Its lines, without the indentation of its fence.
     pub text: String,
-    /// What is to be done with it.
     pub action: BlockAction,
 }
 
-/// What is to be done with a block.
+/// What to do with a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockAction {
-    /// To read only.
+    /// For reading only.
     ReadOnly,
     /// A test cannot run it.
     Skip,
-    /// It is a file.
+    /// Write it to a file.
     Write {
-        /// Where; `~/` is the home.
+        /// The path; `~/` is the home.
         path: String,
-        /// Behind what is there.
+        /// Whether to append to an existing file.
         append: bool,
     },
-    /// It is run.
+    /// Run it.
     Run {
-        /// What is run.
         command: PageCommand,
-        /// In a terminal of its own.
+        /// In a separate terminal.
         background: bool,
-        /// What goes on in the background is ended before.
+        /// Background commands are ended first.
         after_ctrl_c: bool,
-        /// It must fail; with this exit code, where one is named.
+        /// It must fail; with this exit code, if one is given.
         expected_failure: Option<Option<u8>>,
-        /// On another machine.
+        /// The other machine to run it on.
         host: Option<String>,
     },
 }
 
-/// What is run.
+/// A command of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageCommand {
-    /// The shell's lines.
+    /// The shell lines.
     pub text: String,
-    /// For each of them the page's line.
+    /// The page line of each shell line.
     pub lines: Vec<usize>,
-    /// What must be shown, in this order, each with the page's line. `…` stands for anything.
+    /// Expected output lines in order, each with its page line. `…` matches anything.
     pub expected_output: Vec<(usize, String)>,
 }
 
-/// A page that cannot be taken apart.
+/// A page that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageError {
     page: String,
@@ -92,10 +90,10 @@ impl fmt::Display for PageError {
 impl std::error::Error for PageError {}
 
 impl DocsPage {
-    /// Takes it apart.
+    /// Parses a page.
     ///
     /// # Errors
-    /// A fence without a word, with a word that is not known, or without an end.
+    /// Returns an error if a fence has no word, an unknown word, or no end.
     pub fn parse(name: &str, text: &str) -> Result<Self, PageError> {
         let wrong =
             |line: usize, what: &str| PageError { page: name.to_owned(), line, reason: what.to_owned() };
@@ -119,13 +117,13 @@ impl DocsPage {
         Ok(Self { name: name.to_owned(), blocks })
     }
 
-    /// What a test does not run: each block's first line.
+    /// Returns the first line of each block that a test does not run.
     pub fn skipped_blocks(&self) -> Vec<String> {
         let held = self.blocks.iter().filter(|block| block.action == BlockAction::Skip);
         held.map(|block| block.text.lines().next().unwrap_or_default().to_owned()).collect()
     }
 
-    /// Whether a command that is run names this program.
+    /// Returns whether a command that is run uses this program.
     pub fn uses_program(&self, program: &str) -> bool {
         let is_named = |text: &str| text.split(|c: char| !c.is_alphanumeric()).any(|word| word == program);
         self.blocks
@@ -147,7 +145,7 @@ fn parse_action(info: &str, first: usize, lines: &[String]) -> Result<BlockActio
                     append: path.starts_with(">>"),
                     path: path.trim_start_matches(">>").to_owned(),
                 }),
-                (Some(_), Some(more)) => Err(format!("`{more}` says nothing behind the name of a file")),
+                (Some(_), Some(more)) => Err(format!("`{more}` is not allowed after a file name")),
             };
         }
     };
@@ -160,7 +158,7 @@ fn parse_action(info: &str, first: usize, lines: &[String]) -> Result<BlockActio
             ("after-ctrl-c", _) => after_ctrl_c = true,
             ("fails", _) => fails = Some(None),
             (_, Some(("fails", code))) => {
-                fails = Some(Some(code.parse().map_err(|_| format!("`{code}` is no exit code"))?));
+                fails = Some(Some(code.parse().map_err(|_| format!("`{code}` is not an exit code"))?));
             }
             (_, Some(("on", name))) => host = Some(name.to_owned()),
             _ => {
@@ -181,7 +179,8 @@ fn parse_script(first: usize, lines: &[String]) -> PageCommand {
     PageCommand { text, lines: (first..first + lines.len()).collect(), expected_output: Vec::new() }
 }
 
-/// `$ ` begins a command, a backslash at a line's end goes on with it; all else is what it shows.
+/// Parses a session: `$ ` begins a command, a backslash at the end of a line continues it, and all
+/// other lines are its output.
 fn parse_session(first: usize, lines: &[String]) -> Result<PageCommand, String> {
     let mut command = PageCommand { text: String::new(), lines: Vec::new(), expected_output: Vec::new() };
     let mut goes_on = false;
@@ -241,8 +240,8 @@ mod tests {
         for (text, wrong) in [
             ("a\n```\nx\n```\n", "a.md:2: say behind"),
             ("```sh norun\nx\n```\n", "`norun` is none of"),
-            ("```sh fails=x\nx\n```\n", "`x` is no exit code"),
-            ("```toml a b\nx\n```\n", "`b` says nothing"),
+            ("```sh fails=x\nx\n```\n", "`x` is not an exit code"),
+            ("```toml a b\nx\n```\n", "`b` is not allowed"),
             ("```console\nx\n```\n", "begins with `$ `"),
             ("```sh\nx\n", "a.md:1: this fence has no end"),
         ] {

@@ -1,27 +1,27 @@
-# Plays the blocks of one page in one shell, as a reader does who keeps a terminal open: variables, the folder and what
-# goes on in the background stay from block to block. What follows below is made of the page.
-#   $1  the folder that has each block as a file; outputs and what failed are written there
-#   $2  the folder that has the homes of other machines
+# Plays the blocks of one page in one shell, like a reader who keeps a terminal open: variables, the working folder and
+# background processes persist from block to block. The lines appended below are generated from the page.
+#   $1  the folder with each block as a file; outputs and failures are written there
+#   $2  the folder with the homes of other machines
 set -E -o pipefail
-# Who starts this behind `&` in a script has it ignore Ctrl-C, and no shell can trap what it ignored when it began; nor
-# could a page's server that is one.
+# Started with `&` in a script, this shell ignores Ctrl-C, and a shell cannot trap a signal that was ignored when it
+# started; nor could a page's server.
 if [ -n "$(trap -p INT)" ]; then
   exec env --default-signal=INT bash "$0" "$@"
 fi
 play=$1 hosts=$2
 groups=()
 
-# block, file, line and status of what went wrong first
+# Records block, file, line and status of the first failure.
 failed() {
   [ -e "$play/failed" ] || printf '%s\n' "$*" > "$play/failed"
   exit 1
 }
 
-# As Ctrl-C in each of their terminals does.
+# Acts like Ctrl-C in each of their terminals.
 end_all() {
   local group
   for group in "${groups[@]}"; do
-    # One that was drained has ended by itself.
+    # A drained process has already ended by itself.
     if [ -e "$play/failed" ]; then kill -KILL -- "-$group"; else kill -INT -- "-$group"; fi 2>> "$play/driver.out" || true
     wait "$group" 2>> "$play/driver.out" || true
   done
@@ -29,7 +29,7 @@ end_all() {
   if [ -e "$play/failed" ]; then exit 1; fi
 }
 
-# Goes on in a group of its own, as at a terminal; there once it has said something.
+# Runs in a separate process group, as at a terminal. Returns once there is output.
 background() {
   set -m
   ( trap : INT; "$@" ) > "$play/$step.out" 2>&1 < /dev/null &
@@ -41,7 +41,7 @@ background() {
   done
 }
 
-# What is set on another machine stays there.
+# Variables set on another machine stay there.
 on_host() (
   trap : INT
   mkdir -p -m 700 "$hosts/$1"

@@ -1,14 +1,15 @@
-//! Links between the project's Markdown files: each leads to a file that is there, and to a heading in it.
+//! Checks links between the project's Markdown files: each must lead to an existing file, and to a heading
+//! in it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Component, Path, PathBuf},
 };
 
-/// Every Markdown file by its path from the root, with its text.
+/// Every Markdown file's text, by its path from the root.
 pub type MarkdownPages = BTreeMap<PathBuf, String>;
 
-/// Links that lead nowhere, as `FILE:LINE: LINK (why)`. `is_there` says whether a path from the root is.
+/// Returns broken links as `FILE:LINE: LINK (why)`. `is_there` says whether a path from the root exists.
 pub fn broken_links(pages: &MarkdownPages, is_there: impl Fn(&Path) -> bool) -> Vec<String> {
     let mut broken = Vec::new();
     for (name, text) in pages {
@@ -27,7 +28,7 @@ fn link_problem(
     from: &Path,
     link: &str,
 ) -> Option<String> {
-    // Elsewhere: nothing here says what is there.
+    // External links cannot be checked here.
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
     }
@@ -47,7 +48,7 @@ fn link_problem(
     (!heading_anchors(page).contains(anchor)).then(|| format!("{} has no such heading", target.display()))
 }
 
-/// A path from the root; none where it would leave it.
+/// Returns a path from the root; `None` if it would leave the root.
 fn resolve_path(folder: &Path, path: &str) -> Option<PathBuf> {
     let mut all = folder.to_owned();
     for part in Path::new(path).components() {
@@ -61,7 +62,7 @@ fn resolve_path(folder: &Path, path: &str) -> Option<PathBuf> {
     Some(all)
 }
 
-/// Lines outside of fenced blocks.
+/// Returns the lines outside fenced blocks.
 fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -71,7 +72,7 @@ fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// `[words](LINK)` and `![words](LINK)`, code in a line left out.
+/// Finds `[words](LINK)` and `![words](LINK)`, except in inline code.
 fn find_links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (at, line) in prose_lines(text) {
@@ -85,7 +86,8 @@ fn find_links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Anchors as GitHub makes them of headings: lower case, no punctuation, hyphens for blanks, numbered where they repeat.
+/// Returns the anchors that GitHub generates for headings: lower case, no punctuation, hyphens for spaces,
+/// numbered if they repeat.
 fn heading_anchors(text: &str) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let mut all = BTreeSet::new();

@@ -1,8 +1,8 @@
-//! The documentation as a test sees it: pages taken apart into what a reader runs, played in a shell on the real binary,
-//! and links that must lead somewhere.
+//! Tests of the documentation: pages are parsed into the commands a reader runs and played in a shell on the
+//! real binary, and links must resolve.
 //!
-//! What stands in a page is what runs, to the byte. What a page needs around it (a repository, a model's provider, a
-//! database) is the test's to set up.
+//! The commands of a page run exactly as written. The test sets up the page's surroundings (a repository, a
+//! model provider, a database).
 
 mod docs_page;
 mod links;

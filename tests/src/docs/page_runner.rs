@@ -1,7 +1,7 @@
-//! Plays a page: its commands, in order, in one shell on real programs.
+//! Plays a page: its commands, in order, in one shell with real programs.
 //!
-//! The first command that fails fails the page, with the page's line; so does one that must fail and does not, and a line
-//! that is shown in the page and was not printed.
+//! The first failing command fails the page and reports the page's line; so do a command that must fail and
+//! succeeds, and an output line that the page shows but that was not printed.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -15,30 +15,30 @@ use regex::Regex;
 use super::docs_page::{BlockAction, DocsPage, PageCommand};
 use crate::system::{TestProgram, run_with_input_within};
 
-/// What every page is played by.
+/// The script that plays every page.
 const DRIVER_SCRIPT: &str = include_str!("driver.sh");
-/// Most of an output that is shown where a page fails: its end says why.
+/// Maximum output shown when a page fails: its end says why.
 const OUTPUT_BYTES_MAX: usize = 4 * 1024;
 
-/// Where a page is played.
+/// The environment in which a page is played.
 #[derive(Debug, Clone)]
 pub struct PageEnvironment {
     /// The reader's home folder.
     pub home: PathBuf,
-    /// Where the reader stands at the page's beginning: a repository.
+    /// The reader's initial working folder: a repository.
     pub folder: PathBuf,
     /// The homes of other machines, by name.
     pub hosts: PathBuf,
-    /// What the reader's environment has beside that.
+    /// Additional variables of the reader's environment.
     pub env: Vec<(String, OsString)>,
-    /// How long the page may take.
+    /// Time limit of the page.
     pub limit: Duration,
 }
 
 /// Plays a page.
 ///
 /// # Errors
-/// What went wrong, with the page's line and what the command said.
+/// Returns the failure, with the page's line and the command's output.
 pub async fn run_page(page: &DocsPage, room: &PageEnvironment) -> Result<()> {
     let scratch = tempfile::Builder::new().prefix("docket-page-").tempdir()?;
     let played = PageRun { page, folder: scratch.path() };
@@ -62,7 +62,7 @@ struct PageRun<'a> {
 }
 
 impl PageRun<'_> {
-    /// Writes the blocks as files, and gives what plays them.
+    /// Writes the blocks as files, and returns the script that plays them.
     fn write_driver(&self) -> Result<String> {
         let mut lines = vec![DRIVER_SCRIPT.to_owned()];
         for (step, block) in self.page.blocks.iter().enumerate() {
@@ -113,7 +113,7 @@ impl PageRun<'_> {
         format!("{}:{line}", self.page.name)
     }
 
-    /// What the driver says of a failure, in terms of the page.
+    /// Translates the driver's failure into the terms of the page.
     fn describe_failure(&self, failed: &str) -> anyhow::Error {
         let mut words = failed.splitn(4, ' ');
         let mut next = || words.next().unwrap_or_default();
@@ -123,7 +123,7 @@ impl PageRun<'_> {
             return anyhow::anyhow!("{}: {failed}\n{}", self.page.name, self.output_tails());
         };
         let own = format!("/{step}.sh");
-        // Where a whole list of commands fails the shell names the driver's line; its end is meant then.
+        // If a list of commands fails, the shell reports the driver's line; its last line is meant.
         let at = line
             .parse::<usize>()
             .ok()
@@ -139,13 +139,13 @@ impl PageRun<'_> {
         )
     }
 
-    /// The page's line, as the block has it.
+    /// Returns the page's line that the block recorded.
     fn line_at(&self, at: usize) -> &str {
         let block = self.page.blocks.iter().rev().find(|block| block.line <= at);
         block.and_then(|block| block.text.lines().nth(at - block.line)).unwrap_or_default()
     }
 
-    /// The ends of all outputs.
+    /// Returns the ends of all outputs.
     fn output_tails(&self) -> String {
         let mut all = String::new();
         for (step, block) in self.page.blocks.iter().enumerate() {
@@ -163,7 +163,7 @@ impl PageRun<'_> {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Every line that the page shows was printed, in this order.
+    /// Checks that every output line of the page was printed, in this order.
     fn check_expected_output(&self) -> Result<()> {
         for (step, block) in self.page.blocks.iter().enumerate() {
             let BlockAction::Run { command, .. } = &block.action else { continue };
@@ -189,18 +189,19 @@ const fn action_lines(act: &BlockAction) -> &[usize] {
     }
 }
 
-/// A path of a page as a word of the shell.
+/// Quotes a path of a page for the shell.
 fn quote_for_shell(path: &str) -> Result<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
     let rest = path.strip_prefix("~/");
-    ensure!(rest.unwrap_or(path).chars().all(plain), "`{path}` is no plain path");
+    ensure!(rest.unwrap_or(path).chars().all(plain), "`{path}` is not a plain path");
     Ok(match rest {
         Some(rest) => format!("\"$HOME/{rest}\""),
         None => format!("'{path}'"),
     })
 }
 
-/// A shown line: `…` is anything, blanks are blanks however many, and eight digits of an id are any id's.
+/// Returns the pattern of an output line: `…` matches anything, whitespace matches any whitespace, and
+/// eight digits of an id match any id.
 fn output_pattern(shown: &str) -> Result<Regex> {
     let id = Regex::new(r"\b[0-9a-f]{8}\b")?;
     let escaped = regex::escape(shown.trim()).replace('…', ".*");
@@ -260,7 +261,7 @@ mod tests {
         }
     }
 
-    /// As from a script that runs the tests behind `&`.
+    /// As when a script runs the tests with `&`.
     #[tokio::test]
     async fn ctrl_c_works_when_the_parent_ignores_it() -> Result<()> {
         let folder = tempfile::tempdir()?;

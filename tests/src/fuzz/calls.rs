@@ -1,4 +1,5 @@
-//! Arguments of tool calls, on a real folder. Commands are not run: what is fuzzed is what reads the arguments.
+//! Fuzzes arguments of tool calls, on a real folder. Commands are not run: the fuzzed code is what reads the
+//! arguments.
 
 use std::{fs, sync::LazyLock};
 
@@ -15,10 +16,10 @@ use serde_json::Value;
 use super::{lossy_text, split_input};
 
 const OUTSIDE_CONTENT: &str = "outside\n";
-/// What a model is shown of one call, with room for words around it.
+/// Maximum size of one call's result for a model, plus room for messages.
 const ANSWER_BYTES_MAX: usize = 512 * 1024;
 
-/// Refuses: a fuzzer's shell lines are nobody's wish.
+/// Refuses every command: a fuzzer's shell lines must not run.
 struct RefusingRunner;
 
 impl CommandRunner for RefusingRunner {
@@ -42,7 +43,7 @@ fn create_fixture() -> ToolFixture {
     ToolFixture { dir, runtime }
 }
 
-/// A tool's name, then its arguments.
+/// The input is a tool's name, then its arguments.
 pub(super) fn fuzz_call(input: &[u8]) {
     static FIXTURE: LazyLock<std::sync::Mutex<ToolFixture>> =
         LazyLock::new(|| std::sync::Mutex::new(create_fixture()));

@@ -1,4 +1,4 @@
-//! The edit engine, and the patches of other forms that it reads.
+//! Fuzzes the edit engine, and the parsers of the other patch formats.
 
 use docket_edit::{Edit, EditHint, apply_edits, new_file_markup_reason, parse_patch};
 use docket_schema::tool::EditLevel;
@@ -8,7 +8,7 @@ use super::{lossy_text, split_input};
 /// Larger inputs find nothing that smaller ones do not, and are slow.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// A file, then search and replacement in turn.
+/// The input is a file, then alternating search and replacement texts.
 pub(super) fn fuzz_edit(input: &[u8]) {
     if input.len() > BYTES_MAX {
         return;
@@ -30,7 +30,7 @@ pub(super) fn fuzz_edit(input: &[u8]) {
     );
 }
 
-/// A file, then a patch.
+/// The input is a file, then a patch.
 pub(super) fn fuzz_patch(input: &[u8]) {
     if input.len() > BYTES_MAX {
         return;
@@ -44,7 +44,7 @@ pub(super) fn fuzz_patch(input: &[u8]) {
     }
 }
 
-/// What an edit that was made has to keep.
+/// Checks the invariants of an applied edit.
 fn check_edit(file: &[u8], edits: &[Edit]) {
     let Ok(applied) = apply_edits(file, edits) else { return };
     assert_eq!(applied.levels.len(), edits.len(), "a level for each edit");

@@ -1,4 +1,4 @@
-//! Events as they are stored and sent.
+//! Fuzzes events as they are stored and sent.
 
 use docket_schema::{
     event::{Envelope, NewEvent, TypedEvent},
@@ -10,7 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{lossy_text, split_input};
 
-/// Kind, version, payload; and the whole of it as an envelope.
+/// The input is kind, version and payload; also parsed as a whole envelope.
 pub(super) fn fuzz_event(input: &[u8]) {
     let pieces = split_input(input);
     if let [kind, version, payload, ..] = &pieces[..] {
@@ -23,7 +23,7 @@ pub(super) fn fuzz_event(input: &[u8]) {
     check_json_round_trip::<NewEvent>(input);
 }
 
-/// What is understood is written again, and understood as the same.
+/// Checks that a decoded event, encoded again, decodes to the same event.
 fn check_event_round_trip<T: TypedEvent + PartialEq + std::fmt::Debug>(
     kind: &str,
     version: u16,

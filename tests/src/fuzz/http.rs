@@ -1,4 +1,4 @@
-//! Requests to a real coordinator, as bytes on a connection.
+//! Fuzzes requests to a real coordinator, as bytes on a connection.
 
 use std::{
     io::{Read as _, Write as _},
@@ -17,13 +17,13 @@ use docket_coordinator::{
 use super::{lossy_text, split_input};
 
 const TOKEN: &str = "a-token-of-the-fuzzer";
-/// A request that may wait for work waits longer than that; it was understood then.
+/// A request that may wait for work waits longer than this; it was accepted in that case.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(1500);
 const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 struct FuzzCoordinator {
     address: SocketAddr,
-    // Both live as long as the process does.
+    // Both live as long as the process.
     _running: RunningServer,
     _runtime: tokio::runtime::Runtime,
     _home: tempfile::TempDir,
@@ -46,7 +46,8 @@ fn start_coordinator() -> FuzzCoordinator {
     FuzzCoordinator { address: running.local_addr(), _running: running, _runtime: runtime, _home: home }
 }
 
-/// Method and path, then the body. Whatever it is, the answer is one that a client understands, and no error of ours.
+/// The input is method and path, then the body. The response must always be valid for a client, and never an
+/// internal error.
 pub(super) fn fuzz_request(input: &[u8]) {
     static COORDINATOR: LazyLock<FuzzCoordinator> = LazyLock::new(start_coordinator);
     let pieces = split_input(input);
@@ -66,7 +67,7 @@ pub(super) fn fuzz_request(input: &[u8]) {
     let mut stream = TcpStream::connect(COORDINATOR.address).expect("it still accepts");
     stream.set_read_timeout(Some(REPLY_TIMEOUT)).expect("a time limit");
     stream.write_all(head.as_bytes()).expect("it reads heads");
-    // It may answer and close before it has read a body that it does not want.
+    // The server may respond and close before it has read an unwanted body.
     let _ = stream.write_all(&body);
     let mut answer = Vec::new();
     let read = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
@@ -77,7 +78,7 @@ pub(super) fn fuzz_request(input: &[u8]) {
     let status: u16 = answer.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
     assert!((200..500).contains(&status), "{method} {path}: {answer}");
     let told = answer.to_ascii_lowercase().contains("content-type: application/problem+json");
-    // What is no HTTP at all, hyper refuses with an empty answer.
+    // hyper refuses data that is not HTTP with an empty response.
     let of_hyper = [400, 414, 431].contains(&status) && answer.ends_with("\r\n\r\n");
     assert!(status < 400 || told || of_hyper || method == "HEAD", "{method} {path}: {answer}");
 }

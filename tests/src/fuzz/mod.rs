@@ -1,6 +1,6 @@
-//! What fuzzing calls: one function for each parser that strangers reach, which takes any bytes and panics where a
-//! promise is broken. `cargo fuzz` calls them without end (`tests/fuzz`), the suite `fuzz` with the seeds of
-//! `tests/fuzz/corpus` and a bounded number of changes to them.
+//! Fuzz targets: one function for each parser reachable by untrusted input. Each takes any bytes and panics
+//! if a guarantee is broken. `cargo fuzz` calls them endlessly (`tests/fuzz`), the `fuzz` suite with the
+//! seeds of `tests/fuzz/corpus` and a bounded number of mutations.
 
 mod calls;
 mod edits;
@@ -8,17 +8,17 @@ mod events;
 mod http;
 mod policies;
 
-/// One of them.
+/// A fuzz target.
 pub struct FuzzTarget {
-    /// Its name: of the binary in `tests/fuzz/fuzz_targets`, and of its folder of seeds.
+    /// Its name: the binary in `tests/fuzz/fuzz_targets`, and the folder of its seeds.
     pub name: &'static str,
     /// Takes any bytes.
     pub run: fn(&[u8]),
-    /// How many changed inputs the suite tries: fewer where each is slow.
+    /// Number of mutated inputs that the suite tries; fewer if each is slow.
     pub cases: u32,
 }
 
-/// All of them.
+/// All targets.
 pub const FUZZ_TARGETS: [FuzzTarget; 6] = [
     FuzzTarget { name: "edit", run: edits::fuzz_edit, cases: 2000 },
     FuzzTarget { name: "patch", run: edits::fuzz_patch, cases: 2000 },
@@ -31,13 +31,13 @@ pub const FUZZ_TARGETS: [FuzzTarget; 6] = [
 /// Calls the target of this name.
 ///
 /// # Panics
-/// There is none, or it found something.
+/// Panics if there is no such target, or if it found a bug.
 pub fn run_target(name: &str, input: &[u8]) {
     let target = FUZZ_TARGETS.iter().find(|target| target.name == name);
     (target.unwrap_or_else(|| panic!("no target {name}")).run)(input);
 }
 
-/// Pieces of an input that holds several: what stands between lines of `%%`.
+/// Splits an input at lines of `%%`.
 fn split_input(input: &[u8]) -> Vec<Vec<u8>> {
     let mut pieces = vec![Vec::new()];
     for line in input.split_inclusive(|byte| *byte == b'\n') {

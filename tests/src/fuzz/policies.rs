@@ -1,4 +1,4 @@
-//! Policies, and the shell lines that are held against them.
+//! Fuzzes policies, and shell lines that are checked against them.
 
 use docket_schema::{
     message::{CallId, ToolUse},
@@ -8,10 +8,10 @@ use docket_worker::policy::{RuleScope, evaluate_policies, parse_policy};
 
 use super::{lossy_text, split_input};
 
-/// A deep line costs more than it shows.
+/// A deeply nested line is expensive and finds little.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
-/// A policy, then a shell line.
+/// The input is a policy, then a shell line.
 pub(super) fn fuzz_policy(input: &[u8]) {
     let pieces = split_input(input);
     let line = pieces.get(1).map_or(String::new(), |line| lossy_text(line));

@@ -1,4 +1,4 @@
-//! Anthropic's words: refusals, and an answer as a stream of events.
+//! Anthropic's wire format: refusals, and a response as a stream of events.
 
 use docket_schema::message::StopReason;
 use docket_worker::model::{FaultKind, ModelReply, ReplyPart, ScriptedFault};
@@ -20,7 +20,7 @@ pub(super) fn refusal(status: u16, message: &str) -> RefusalReply {
     RefusalReply { status, body, retry_after_ms: None }
 }
 
-/// The refusal of faults that are told by a status; `None` for all others.
+/// Returns the refusal for faults reported by status; `None` for all others.
 pub(super) fn fault_refusal(fault: ScriptedFault) -> Option<RefusalReply> {
     let refusal = match fault.kind {
         FaultKind::RateLimited => refusal(429, "too many requests for this organization"),
@@ -46,7 +46,7 @@ pub(super) fn fault_refusal(fault: ScriptedFault) -> Option<RefusalReply> {
     Some(RefusalReply { retry_after_ms: fault.retry_after_ms, ..refusal })
 }
 
-/// The answer as one object, as it comes where no stream is asked for.
+/// Returns the response as one object, for requests without streaming.
 pub(super) fn full_response(answer: &ModelReply, model: &str, id: &str) -> Value {
     let content = answer.parts.iter().map(|part| match part {
         ReplyPart::Text(text) => json!({"type": "text", "text": text}),
@@ -103,7 +103,7 @@ pub(super) fn stream_events(answer: &ModelReply, model: &str, id: &str) -> Strea
     StreamEvents { before_stop, stop, error: format_event(&refusal(529, "Overloaded").body) }
 }
 
-/// A block as it begins, and its deltas.
+/// Returns the start of a content block, and its deltas.
 fn content_block(part: &ReplyPart) -> (Value, Vec<Value>) {
     match part {
         ReplyPart::Text(text) => {

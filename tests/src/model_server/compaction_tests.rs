@@ -1,5 +1,5 @@
-//! Any cut of any log, at any level of compaction, is a request that the strict server takes: golden logs
-//! cut after each event, and made-up runs that fill small windows.
+//! Any prefix of any log, at any level of compaction, must render a request that the strict server
+//! accepts: golden logs cut after each event, and simulated runs that fill small windows.
 
 use std::{collections::HashMap, fs, path::PathBuf};
 
@@ -28,7 +28,7 @@ mod long_runs;
 
 type Blobs = HashMap<BlobHash, Bytes>;
 
-/// Each provider's body of these messages, as its strict server takes it.
+/// Checks that each provider's strict server accepts its body of these messages.
 fn check_accepted(messages: &[Message], with_tools: bool, blobs: &Blobs) -> Result<(), String> {
     for model in ["anthropic:x", "openai:x", "openai-responses:x", "scripted:x"] {
         let request = ModelRequest {
@@ -63,27 +63,27 @@ fn check_conversation_accepted(
     check_accepted(&messages, with_tools, blobs)
 }
 
-/// A run that is made up: the engine decides, and the test is its model and its tools.
+/// A simulated run: the engine decides, and the test plays model and tools.
 struct SimulatedRun {
     state: RunState,
     blobs: Blobs,
     compactions: usize,
     summaries: usize,
-    /// How often each file was changed.
+    /// Number of changes to each file.
     versions: [u8; 4],
     /// Every result as it was recorded.
     results: HashMap<CallId, Content>,
-    /// Results that show nothing, and the one that each says it stands in.
+    /// Results replaced by references, each with the result it refers to.
     pointers: HashMap<CallId, CallId>,
-    /// Bytes of the conversation before and after it was made shorter, each time that was due.
+    /// Size of the conversation in bytes before and after each compaction.
     shortened: Vec<(u64, u64)>,
-    /// Summaries that were asked to keep an earlier one.
+    /// Number of summaries that had to include an earlier one.
     merged_summaries: usize,
     /// Calls whose steps were dropped.
     dropped: usize,
 }
 
-/// What a turn brings.
+/// The content of one turn.
 #[derive(Debug, Clone)]
 struct SimulatedTurn {
     thinks: bool,
@@ -103,7 +103,7 @@ struct SimulatedCall {
     lines: (u64, u64),
 }
 
-/// Every result that says that another stands above is true: that stands there, before it, as it was recorded.
+/// Checks every reference to an earlier result: that result must precede it, unchanged.
 fn check_pointers<'a>(
     messages: impl IntoIterator<Item = &'a Message>,
     results: &HashMap<CallId, Content>,
@@ -136,7 +136,7 @@ impl SimulatedRun {
                 "scripted:x".parse().expect("a model"),
                 ModelTerms { context_tokens, ..ModelTerms::default() },
             ),
-            // What fails here fails for ever, and nobody is asked about it.
+            // Failures are permanent here, and no approval is requested.
             settings: RunSettings {
                 turns_max: 1000,
                 empty_answers_max: 1000,
@@ -220,7 +220,7 @@ impl SimulatedRun {
         );
     }
 
-    /// One turn: up to and with the results of its calls.
+    /// Runs one turn, up to and including the results of its calls.
     fn run_turn(&mut self, brought: &SimulatedTurn) -> Result<(), TestCaseError> {
         let react = engine::newest_engine("react").expect("there is one");
         let (compactions, before) = (self.compactions, self.conversation_bytes());
@@ -320,7 +320,7 @@ impl SimulatedRun {
             ..ToolFacts::default()
         };
         if called.tool == "read_file" && !called.fails {
-            let hash = BlobHash::of(&[called.path, self.versions[file]]);
+            let hash = BlobHash::hash_bytes(&[called.path, self.versions[file]]);
             facts.read.push(FileVersion { path, hash });
             facts.shown.push(LineRange { first: called.lines.0, last: called.lines.1 });
         }
@@ -394,7 +394,7 @@ impl SimulatedRun {
         for path in self.state.ledger.files.keys() {
             prop_assert!(ledger.contains(&format!("- {path}: ")), "{} is forgotten", path);
         }
-        // An answer stands as it was given, or not at all.
+        // A reply stays as it was given, or is dropped entirely.
         let answers = |all: &[Message]| -> Vec<Message> {
             all.iter().filter(|message| message.role == MessageRole::Assistant).cloned().collect()
         };
@@ -423,7 +423,7 @@ fn any_call() -> impl Strategy<Value = SimulatedCall> {
 /// All lines of a file of these runs.
 const FULL_FILE: (u64, u64) = (1, 100);
 
-/// Turns that mostly read the same few files.
+/// Generates turns that mostly read the same few files.
 fn reading_turn() -> impl Strategy<Value = SimulatedTurn> {
     let names = ["read_file", "read_file", "read_file", "read_file", "edit_file", "run_command"];
     let lines = prop::sample::select(vec![FULL_FILE, FULL_FILE, (10, 20)]);
@@ -471,7 +471,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Whatever is made shorter, and whenever: what is said to stand above stands there.
+    /// Whatever is compacted, and whenever, referenced results are present.
     #[test]
     fn referenced_results_are_present(
         window in prop::sample::select(vec![3000u64, 6000, 12_000]),
@@ -504,25 +504,26 @@ fn unchanged_file_is_shown_again_only_after_it_was_compacted() {
         format!("{:?}", talk.results[&CallId::for_tool(talk.state.turn, nth)])
     };
     talk.run_turn(&turn(vec![read(0)])).expect("holds");
-    // Again, a part of it, and another file twice in one answer.
+    // Read again, in part, and another file twice in one reply.
     let part = SimulatedCall { lines: (10, 90), ..read(0) };
     talk.run_turn(&turn(vec![read(0), part, read(1), read(1)])).expect("holds");
     assert!(of(&talk, 0).contains("f0: lines 1 to 100 unchanged since turn 1, "), "{}", of(&talk, 0));
     assert!(of(&talk, 1).contains("f0: lines 10 to 90 unchanged since turn 1, "));
     assert!(of(&talk, 2).contains("read_file of t2-2"));
     assert!(of(&talk, 3).contains("f1: lines 1 to 100 unchanged since turn 2, "));
-    // A change shows it again, and once more is once too many.
+    // A change allows one more full result; the next one is a reference again.
     let edit = SimulatedCall { tool: "edit_file", ..read(0) };
     talk.run_turn(&turn(vec![edit, read(0), read(0)])).expect("holds");
     assert!(of(&talk, 1).contains("read_file of t3-1") && of(&talk, 2).contains("since turn 3"));
-    // What the compaction took, the next read shows; the result that pointed to it says so.
+    // The next read shows content that the compaction removed; the result that referred to it says
+    // so.
     let verbose = SimulatedCall { tool: "run_command", bytes: 3000, ..read(3) };
     while talk.compactions == 0 {
         talk.run_turn(&turn(vec![verbose.clone()])).expect("holds");
     }
     talk.run_turn(&turn(vec![read(0), read(1)])).expect("holds");
     assert!(of(&talk, 0).contains("read_file of") && of(&talk, 1).contains("read_file of"));
-    // As long as the last answers point to it, it stays.
+    // It stays while the last replies refer to it.
     let pointed = talk.state.turn;
     let before = talk.compactions;
     while talk.compactions == before {
@@ -608,7 +609,7 @@ fn every_prefix_of_golden_logs_renders_valid_requests_after_compaction() {
         let mut state = RunState::default();
         for event in &run.run_events() {
             state.apply_envelope(event).expect("folds");
-            // While a child is out nothing is asked of a model, so there is nothing to compact for.
+            // While a child is running, no model is called, so there is nothing to compact for.
             let is_due = state.pending_calls.is_empty() && state.delegation.waiting_calls.is_empty();
             if state.stage == RunStage::Deciding && is_due {
                 compacted += try_all_compactions(&state, &blobs, &path.display().to_string(), &|_| Ok(()));
@@ -618,7 +619,7 @@ fn every_prefix_of_golden_logs_renders_valid_requests_after_compaction() {
     assert!(compacted > 300, "{compacted}");
 }
 
-/// Compacts in every way the fold lets pass. How many those were.
+/// Tries every compaction that the fold accepts; returns their number.
 fn try_all_compactions(
     state: &RunState,
     blobs: &Blobs,

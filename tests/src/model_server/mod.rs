@@ -1,8 +1,9 @@
 //! The scripted model server: Anthropic Messages, OpenAI Chat Completions and Responses over real HTTP
-//! on loopback, playing the same scripts as the `scripted` model, with faults that only a network has.
+//! on loopback. It plays the same scripts as the `scripted` model, with faults that only a network
+//! has.
 //!
-//! It is strict: a request that the real provider would refuse is refused here, so that a test which
-//! passes says something about the real one.
+//! It is strict: it refuses every request that the real provider would refuse, so that a passing test
+//! says something about the real one.
 
 mod anthropic;
 mod openai;

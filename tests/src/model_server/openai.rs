@@ -1,4 +1,4 @@
-//! OpenAI's words in Chat Completions: refusals, and an answer as a stream of chunks.
+//! OpenAI's Chat Completions wire format: refusals, and a response as a stream of chunks.
 
 use docket_schema::message::StopReason;
 use docket_worker::model::{FaultKind, ModelReply, ReplyPart, ScriptedFault};
@@ -22,7 +22,7 @@ fn refusal_with_code(status: u16, kind: &str, code: Value, message: &str) -> Ref
     RefusalReply { status, body, retry_after_ms: None }
 }
 
-/// The refusal of faults that are told by a status; `None` for all others.
+/// Returns the refusal for faults reported by status; `None` for all others.
 pub(super) fn fault_refusal(fault: ScriptedFault) -> Option<RefusalReply> {
     let refusal = match fault.kind {
         FaultKind::RateLimited => refusal(429, "too many requests for this organization"),
@@ -58,7 +58,7 @@ pub(super) fn fault_refusal(fault: ScriptedFault) -> Option<RefusalReply> {
     Some(RefusalReply { retry_after_ms: fault.retry_after_ms, ..refusal })
 }
 
-/// The answer as one object, as it comes where no stream is asked for.
+/// Returns the response as one object, for requests without streaming.
 pub(super) fn full_response(answer: &ModelReply, model: &str, id: &str) -> Value {
     let mut message = json!({"role": "assistant", "content": null, "refusal": null});
     let mut calls = Vec::new();

@@ -1,5 +1,5 @@
-//! What is sent back: a refusal with its status, or a stream that may go wrong. Knows no protocol's
-//! words; `anthropic`, `openai` and `responses` make those.
+//! Sends a reply: a refusal with its status, or a stream that may go wrong. Independent of wire
+//! formats, which are in `anthropic`, `openai` and `responses`.
 
 use std::{io, sync::Arc, time::Instant};
 
@@ -12,7 +12,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// A refusal in the protocol's own words.
+/// A refusal in the protocol's wire format.
 #[derive(Debug)]
 pub(super) struct RefusalReply {
     pub(super) status: u16,
@@ -28,7 +28,7 @@ impl RefusalReply {
         headers.insert("content-type", HeaderValue::from_static("application/json"));
         headers.extend(request_id_headers(request_id));
         if let Some(ms) = self.retry_after_ms {
-            // Whole seconds as Anthropic says them; else milliseconds, as OpenAI does.
+            // Whole seconds as Anthropic sends them; else milliseconds, as OpenAI does.
             let (name, value) =
                 if ms % 1000 == 0 { ("retry-after", ms / 1000) } else { ("retry-after-ms", ms) };
             headers.insert(name, HeaderValue::from(value));
@@ -42,21 +42,21 @@ fn request_id_headers(request_id: &str) -> Vec<(HeaderName, HeaderValue)> {
     ["request-id", "x-request-id"].map(|name| (HeaderName::from_static(name), value.clone())).into()
 }
 
-/// The events of a stream, cut for faults.
+/// The events of a stream, split so that faults can cut it.
 #[derive(Debug)]
 pub(super) struct StreamEvents {
-    /// All events up to and without the one that tells the stop reason.
+    /// All events before the one with the stop reason.
     pub(super) before_stop: Vec<String>,
-    /// The stop reason and what follows it.
+    /// The event with the stop reason, and the following ones.
     pub(super) stop: Vec<String>,
-    /// An error as it is told within a stream.
+    /// An error event within a stream.
     pub(super) error: String,
 }
 
-/// When the last byte of an answer was handed to the network; see [`super::RecordedRequest`].
+/// Called when the last byte of a reply was handed to the network; see [`super::RecordedRequest`].
 pub(super) type SentCallback = Arc<dyn Fn(Instant) + Send + Sync>;
 
-/// The response of a server that does not stream.
+/// Builds the response of a server that does not stream.
 pub(super) fn json_response(body: &Value, request_id: &str) -> Response<Body> {
     let mut response = Response::new(Body::from(body.to_string()));
     let headers = response.headers_mut();
@@ -65,7 +65,7 @@ pub(super) fn json_response(body: &Value, request_id: &str) -> Response<Body> {
     response
 }
 
-/// The stream's response.
+/// Builds the streaming response.
 pub(super) fn stream_response(
     events: StreamEvents,
     fault: Option<ScriptedFault>,
@@ -138,7 +138,7 @@ async fn finish_stream(
             on_sent(Instant::now());
             None
         }
-        // Yielding first lets what was said reach the client before the connection breaks.
+        // Yielding first lets the data sent so far reach the client before the connection breaks.
         StreamEnd::Reset => {
             tokio::task::yield_now().await;
             Some(Err(io::Error::other("as the script says")))
@@ -152,11 +152,11 @@ async fn finish_stream(
 
 /// Waits until the server stops.
 pub(super) async fn wait_until_stopped(mut stopped: watch::Receiver<bool>) {
-    // An error means that the server is gone, which is a stop as well.
+    // An error means that the server is gone, which counts as a stop.
     drop(stopped.wait_for(|stopped| *stopped).await);
 }
 
-/// Splits a text into at most three pieces at character boundaries: what streams comes in pieces.
+/// Splits a text into at most three pieces at character boundaries, to stream it in pieces.
 pub(super) fn split_text(text: &str) -> Vec<&str> {
     let third = text.len().div_ceil(3).max(1);
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! What the real providers refuse, refused here as well: each rule stands for a 400 that a user of a
-//! careless harness has met. Pure.
+//! Refuses what the real providers refuse: each rule stands for a 400 that users of careless
+//! harnesses have met. Pure.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ pub(super) fn reject_unknown_fields(object: &Map<String, Value>, known: &[&str],
     }
 }
 
-/// The fields that all protocols share: model, streaming, and the keys that may stand there.
+/// Checks the fields that all protocols share: model, streaming, and the allowed keys.
 pub(super) fn check_envelope(body: &Value, known: &[&str]) -> CheckResult {
     let Some(object) = body.as_object() else { return refuse("the body must be a JSON object") };
     reject_unknown_fields(object, known, "")?;
@@ -53,7 +53,7 @@ pub(super) fn check_envelope(body: &Value, known: &[&str]) -> CheckResult {
     Ok(())
 }
 
-/// A body for Anthropic Messages.
+/// Checks a body for Anthropic Messages.
 pub(super) fn check_anthropic(body: &Value) -> CheckResult {
     let known = [
         "model",
@@ -147,7 +147,7 @@ fn check_anthropic_thinking(body: &Value) -> CheckResult {
     }
 }
 
-/// How hard OpenAI's models may be asked to think.
+/// Checks the reasoning effort for OpenAI's models.
 pub(super) fn check_effort(value: &Value, what: &str) -> CheckResult {
     let known = ["none", "minimal", "low", "medium", "high", "xhigh"];
     match value.as_str() {
@@ -218,7 +218,7 @@ fn check_anthropic_assistant(message: &Value, at: &str) -> CheckResult {
     Ok(())
 }
 
-/// A body for OpenAI Chat Completions.
+/// Checks a body for OpenAI Chat Completions.
 pub(super) fn check_openai(body: &Value) -> CheckResult {
     let known = [
         "model",
@@ -293,7 +293,7 @@ fn check_openai_calls<'a>(message: &'a Value, at: &str) -> Result<BTreeSet<&'a s
             return refuse(format!("{at}.tool_calls: ids must be given and differ"));
         }
         require_name(&call["function"]["name"], &format!("{at}.tool_calls.function.name"))?;
-        // OpenAI takes any text; servers with chat templates of their own fail on anything but an object.
+        // OpenAI accepts any text; servers with their own chat templates fail on anything but an object.
         let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
         if serde_json::from_str::<Map<String, Value>>(arguments).is_err() {
             return refuse(format!("{at}.tool_calls.function.arguments: must be a JSON object"));

@@ -1,4 +1,5 @@
-//! OpenAI's words in Responses: an answer as a stream of events. Refusals are those of Chat Completions.
+//! OpenAI's Responses wire format: a response as a stream of events. Refusals are those of Chat
+//! Completions.
 
 use docket_schema::message::StopReason;
 use docket_worker::model::{ModelReply, ReplyPart};
@@ -6,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::reply::{StreamEvents, split_text};
 
-/// The answer as one object, as it comes where no stream is asked for: what the last event of a stream holds.
+/// Returns the response as one object, for requests without streaming; also the content of the last event of
+/// a stream.
 pub(super) fn full_response(answer: &ModelReply, model: &str, id: &str) -> Value {
     let StreamEvents { stop, .. } = stream_events(answer, model, id);
     let data = stop.last().and_then(|event| event.split_once("data: ")).map_or("null", |(_, data)| data);
@@ -75,7 +77,7 @@ pub(super) fn stream_events(answer: &ModelReply, model: &str, id: &str) -> Strea
     StreamEvents { before_stop, stop, error: event(failed) }
 }
 
-/// An item as it begins and as it ends, and what streams between.
+/// An item at its start and at its end, and the events in between.
 struct OutputItem {
     added: Value,
     done: Value,

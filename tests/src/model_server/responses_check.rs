@@ -1,4 +1,4 @@
-//! What OpenAI Responses refuses where nothing is stored, refused here as well. Pure.
+//! Refuses what OpenAI Responses refuses if nothing is stored. Pure.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::request_check::{
 
 const ENCRYPTED_REASONING: &str = "reasoning.encrypted_content";
 
-/// A body for OpenAI Responses, without state on the server's side.
+/// Checks a body for OpenAI Responses without server-side state.
 pub(super) fn check_responses(body: &Value) -> CheckResult {
     let known = [
         "model",
@@ -64,7 +64,7 @@ pub(super) fn check_responses(body: &Value) -> CheckResult {
 fn check_items(input: &[Value]) -> CheckResult {
     let mut open: BTreeSet<&str> = BTreeSet::new();
     let mut used: BTreeSet<&str> = BTreeSet::new();
-    // Reasoning stands before what it led to.
+    // Reasoning precedes the items it led to.
     let mut reasoned = false;
     for (index, item) in input.iter().enumerate() {
         let at = format!("input[{index}]");
@@ -119,7 +119,7 @@ fn check_items(input: &[Value]) -> CheckResult {
     let first = input.first().is_some_and(|item| item["role"] == "user");
     let last =
         input.last().is_some_and(|item| item["role"] == "user" || item["type"] == "function_call_output");
-    // The protocol takes more than this; docket never means to send it.
+    // The protocol accepts more than this, but docket never sends it.
     if first && last { Ok(()) } else { refuse("input: must begin and end with the user's side") }
 }
 

@@ -1,4 +1,4 @@
-//! The server itself: routes, keys, the record of what was asked, and its end.
+//! The server: routes, keys, recorded requests, shutdown.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -33,25 +33,27 @@ use super::{
     request_check, responses, responses_check,
 };
 
-/// Largest request that is read: more than any conversation of a test.
+/// Maximum size of a request: larger than any conversation of a test.
 const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Requests that are kept with their bytes; the first ones are, and all are counted.
+/// Maximum number of requests recorded with their bodies. The first ones are recorded; all are
+/// counted.
 const RECORDED_REQUESTS_MAX: usize = 4096;
 
-/// A request as it arrived, whatever became of it.
+/// A request as it arrived, whatever its result.
 #[derive(Debug, Clone)]
 pub struct RecordedRequest {
-    /// Which protocol was spoken.
+    /// The protocol of the request.
     pub provider: ModelProvider,
-    /// The exact body.
     pub body: Bytes,
-    /// When it had arrived.
+    /// Time of arrival.
     pub received_at: Instant,
-    /// When the last byte of the answer was handed to the network; `None` for refusals and broken answers.
+    /// Time at which the last byte of the response was handed to the network; `None` for refusals and
+    /// broken responses.
     pub answered_at: Option<Instant>,
 }
 
-/// A running model server on loopback. Dropped, it stops without waiting for its end.
+/// A running model server on loopback. When dropped, it stops without waiting for requests in
+/// flight.
 #[derive(Debug)]
 pub struct ModelServer {
     address: SocketAddr,
@@ -63,14 +65,14 @@ pub struct ModelServer {
 #[derive(Debug)]
 struct ServerState {
     scripts: ServerScripts,
-    /// Keys that are taken; an empty one is none.
+    /// Accepted keys; an empty one means no key.
     keys: Mutex<Vec<String>>,
     requests: Mutex<Vec<RecordedRequest>>,
     calls: AtomicU64,
     connections: AtomicU64,
-    /// It counts what an earlier request began with as read from its cache.
+    /// Whether the prefix shared with an earlier request is reported as read from the cache.
     reports_cache: AtomicBool,
-    /// Sendings of one turn of one conversation: faults befall the first of them.
+    /// Number of attempts per turn of a conversation: faults hit the first of them.
     attempts: Mutex<HashMap<blake3::Hash, u32>>,
     stopped: watch::Receiver<bool>,
 }
@@ -81,7 +83,7 @@ enum ServerScripts {
     ByModel(BTreeMap<String, ScriptedModel>),
 }
 
-/// The one protocol that a route speaks.
+/// The protocol of a route.
 #[derive(Debug, Clone, Copy)]
 enum ModelProtocol {
     Anthropic,
@@ -90,32 +92,32 @@ enum ModelProtocol {
 }
 
 impl ModelServer {
-    /// The only key that is taken, unless others are named.
+    /// The only accepted key, unless others are added.
     pub const DEFAULT_KEY: &str = "sk-scripted-0123456789";
 
-    /// Starts a server that plays `script`, whatever model is asked for.
+    /// Starts a server that plays `script` for any model.
     ///
     /// # Errors
-    /// When no port can be had on loopback.
+    /// Returns an error if no port is available on loopback.
     pub async fn start(script: ScriptedModel) -> io::Result<Self> {
         Self::launch(ServerScripts::AnyModel(script)).await
     }
 
-    /// Starts a server with a script for each model's name; any other name is refused.
+    /// Starts a server with one script per model name; any other name is refused.
     ///
     /// # Errors
-    /// When no port can be had on loopback.
+    /// Returns an error if no port is available on loopback.
     pub async fn start_by_model(scripts: BTreeMap<String, ScriptedModel>) -> io::Result<Self> {
         Self::launch(ServerScripts::ByModel(scripts)).await
     }
 
-    /// From here on what a request has in common with the beginning of an earlier one is counted as read from
-    /// the provider's cache.
+    /// From now on, reports the prefix that a request shares with an earlier one as read from the provider's
+    /// cache.
     pub fn enable_cache_reporting(&self) {
         self.state.reports_cache.store(true, Ordering::SeqCst);
     }
 
-    /// This key is taken too; the empty one by servers that want none.
+    /// Accepts another key; the empty one is for servers that require none.
     pub fn accept_key(&self, key: &str) {
         lock(&self.state.keys).push(key.to_owned());
     }
@@ -152,7 +154,7 @@ impl ModelServer {
         let counter = Arc::clone(&shared);
         let listener = listener.tap_io(move |stream| {
             counter.connections.fetch_add(1, Ordering::SeqCst);
-            // Without it the last small frame of an answer waits for an acknowledgement.
+            // Without it, the last small frame of a response waits for an acknowledgement.
             drop(stream.set_nodelay(true));
         });
         let served = axum::serve(listener, router).with_graceful_shutdown(wait_until_stopped(stopped));
@@ -160,7 +162,7 @@ impl ModelServer {
         Ok(Self { address, state: shared, stop, task })
     }
 
-    /// Where `provider`'s protocol is spoken: what `--base-url` takes.
+    /// Returns the base URL for `provider`'s protocol, as `--base-url` takes it.
     pub fn base_url(&self, provider: ModelProvider) -> String {
         match provider {
             ModelProvider::Anthropic => format!("http://{}", self.address),
@@ -170,7 +172,7 @@ impl ModelServer {
         }
     }
 
-    /// A model of this server.
+    /// Returns a reference to a model of this server.
     pub fn model_ref(&self, provider: ModelProvider, name: &str) -> ModelRef {
         ModelRef {
             provider: provider.name().to_owned(),
@@ -179,25 +181,25 @@ impl ModelServer {
         }
     }
 
-    /// The requests so far, in the order of their arrival; at most 4096 are kept.
+    /// Returns the requests so far, in order of arrival; at most 4096 are recorded.
     pub fn requests(&self) -> Vec<RecordedRequest> {
         lock(&self.state.requests).clone()
     }
 
-    /// How many requests arrived.
+    /// Returns the number of requests that arrived.
     pub fn call_count(&self) -> u64 {
         self.state.calls.load(Ordering::SeqCst)
     }
 
-    /// How many connections were accepted: a client that reuses its own needs one.
+    /// Returns the number of accepted connections: a client that reuses its connection needs one.
     pub fn connection_count(&self) -> u64 {
         self.state.connections.load(Ordering::SeqCst)
     }
 
-    /// Stops, and waits until every answer in flight has ended. Stalled answers end at once.
+    /// Stops, and waits until every response in flight has ended. Stalled responses end at once.
     ///
     /// # Errors
-    /// When the server had failed.
+    /// Returns an error if the server had failed.
     pub async fn shutdown(self) -> io::Result<()> {
         self.stop.send_replace(true);
         self.task.await.map_err(io::Error::other)?
@@ -205,7 +207,7 @@ impl ModelServer {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is whole after every statement, so a panic elsewhere leaves nothing half-done.
+    // The data is consistent after every statement, so a panic elsewhere leaves nothing half-done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -235,7 +237,7 @@ impl ModelProtocol {
             }
         };
         if !lock(keys).iter().any(|taken| taken == key) {
-            // Echoing the key is what some proxies do; the client has to strike it out.
+            // Some proxies echo the key; the client has to redact it.
             return Err(self.refusal(401, &format!("incorrect API key provided: {key}")));
         }
         if header("content-type") != "application/json" {
@@ -331,7 +333,7 @@ async fn build_reply(
 }
 
 impl ServerState {
-    /// Keeps the request; its place, where it is one of those that are kept.
+    /// Records the request; returns its index if there was space.
     fn record_request(&self, speaks: ModelProtocol, body: &Bytes) -> Option<usize> {
         let mut requests = lock(&self.requests);
         (requests.len() < RECORDED_REQUESTS_MAX).then(|| {
@@ -367,19 +369,19 @@ impl ServerState {
         }
     }
 
-    /// Counts the sendings of one turn. A conversation is known by its model and first messages, so
-    /// that an empty answer which is asked again with a nudge counts as the same turn's next attempt.
+    /// Counts the attempts of one turn. Model and first messages identify a conversation, so that a
+    /// retry with a nudge after an empty reply counts as the next attempt of the same turn.
     fn next_attempt(&self, value: &Value, body: &[u8]) -> AttemptNumber {
         let turn = RequestTranscript::from_body(body).map_or(0, |transcript| transcript.reply_count);
         let messages =
             value["messages"].as_array().or(value["input"].as_array()).map(Vec::as_slice).unwrap_or_default();
         let first = messages.iter().find(|message| message["role"] == "user");
-        // The first block is the task; the cache mark moves on, and what a person adds comes behind.
+        // The first block is the task; the cache mark moves, and a person's messages come after it.
         let task = first.map(|message| match &message["content"] {
             Value::Array(blocks) => blocks.first().map_or(&Value::Null, |block| &block["text"]),
             content => content,
         });
-        // Where the protocol has one text for all, a ledger may have come behind the task.
+        // In a protocol with a single text, a ledger may follow the task.
         let task = task.and_then(Value::as_str).and_then(|text| text.split(OMITTED_REPLIES_MARK).next());
         let mut hasher = blake3::Hasher::new();
         hasher.update(value["model"].to_string().as_bytes());

@@ -1,5 +1,5 @@
-//! The client of `docket-worker` against this server: every fault over real HTTP ends in its typed
-//! outcome, and conversations that are rendered from answers are taken by the strict checks.
+//! Runs the client of `docket-worker` against this server: every fault over real HTTP ends in its
+//! typed outcome, and the strict checks accept conversations rendered from replies.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -32,7 +32,7 @@ fn default_key() -> Secret {
     Secret::new(ModelServer::DEFAULT_KEY).expect("a key")
 }
 
-/// What a worker's owner lists who has servers on this machine.
+/// The allow list of a worker with servers on this machine.
 fn server_allowlist() -> [String; 1] {
     ["http://127.0.0.1:*".to_owned()]
 }
@@ -81,8 +81,8 @@ fn assert_send<F: Future + Send>(future: F) -> F {
     future
 }
 
-/// A server that answers one request with `pieces`, each after its pause, and then says nothing more for as long as
-/// it is listened to.
+/// A server that answers one request with `pieces`, each after its pause, and then stays silent until the
+/// client closes.
 async fn start_slow_server(pieces: Vec<(u64, &'static str)>) -> ModelRef {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -98,7 +98,7 @@ async fn start_slow_server(pieces: Vec<(u64, &'static str)>) -> ModelRef {
                 return;
             }
         }
-        // Held open: the caller goes first.
+        // Held open: the client closes first.
         let _ = socket.read(&mut asked).await;
     });
     let model: ModelRef = "openai:odd".parse().expect("a model");
@@ -123,7 +123,7 @@ async fn complete_answer_is_accepted_without_end_of_stream() {
 
 #[tokio::test]
 async fn keep_alives_do_not_extend_the_timeout_forever() {
-    // A busy machine may delay a sign of life, but not to more than five times its pause.
+    // A busy machine may delay a keep-alive, but by no more than five times its pause.
     let limit = Duration::from_secs(1);
     let short = ModelTimeouts { first_byte: limit, idle: limit, ..ModelTimeouts::default() };
     let alive = |times: usize| std::iter::repeat_n((150, ": keep-alive\n\n"), times);
@@ -131,7 +131,7 @@ async fn keep_alives_do_not_extend_the_timeout_forever() {
     assert!(call_model(&model, short, None).await.is_ok(), "a request may wait for its turn");
     let model = start_slow_server(alive(100).collect()).await;
     assert_eq!(call_model(&model, short, None).await.expect_err("nothing is said").kind(), "timeout");
-    // An object instead of a stream, behind a line that only keeps the connection alive.
+    // An object instead of a stream, after a keep-alive line.
     let whole = "{\"choices\":[{\"message\":{\"content\":\"All\"},\"finish_reason\":\"stop\"}]}";
     let model = start_slow_server(vec![(0, "\n"), (50, whole)]).await;
     assert_eq!(call_model(&model, short, None).await.map_err(|error| error.kind()).map(|_| ()), Ok(()));
@@ -244,7 +244,7 @@ async fn conversation_is_accepted_turn_by_turn_on_one_connection() {
             (3, 3, 1),
             "{provider:?}"
         );
-        // Reasoning came back as it went.
+        // Reasoning was sent back unchanged.
         assert!(String::from_utf8_lossy(&requests[2].body).contains("Where is it?"));
         server.shutdown().await.expect("a clean end");
     }
@@ -308,8 +308,8 @@ async fn unknown_model_and_exhausted_script_are_refused() {
 }
 
 proptest! {
-    /// What is rendered from a well-formed conversation, the strict checks take: two oracles that were
-    /// written apart.
+    /// The strict checks accept every rendering of a well-formed conversation: two oracles written
+    /// independently.
     #[test]
     fn rendered_conversations_are_accepted(
         batches in prop::collection::vec(
@@ -408,7 +408,8 @@ async fn servers_with_another_protocol_are_reported() {
     }
 }
 
-/// Whoever may submit a task names its server: that must not be a way to the worker's key, nor to what others say.
+/// Any submitter of a task can name its server: that must not reveal the worker's key or other parties'
+/// replies.
 #[tokio::test]
 async fn unlisted_server_gets_no_key_and_is_not_quoted() {
     for provider in ALL_PROVIDERS {
@@ -421,7 +422,7 @@ async fn unlisted_server_gets_no_key_and_is_not_quoted() {
             .await
             .expect_err("no key");
         let told = error.to_string();
-        // With its key the server would have answered; what it says is its own.
+        // With its key the server would have answered; the text is its own.
         assert!(matches!(error, ModelError::KeyWithheld { status: 401 }), "{told}");
         assert!(told.contains("status 401") && told.contains("worker.base_urls"), "{told}");
         assert!(!told.contains("incorrect API key"), "{told}");

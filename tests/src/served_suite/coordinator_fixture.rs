@@ -1,4 +1,4 @@
-//! What the cases share: a coordinator that serves and listens, and workers that lease from it through HTTP.
+//! Shared fixtures: a running coordinator, and workers that lease from it through HTTP.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,17 +23,17 @@ use crate::{
     system::{CoordinatorProcess, LeaseDuration, StoreLocation, wait_until},
 };
 
-/// A coordinator, and a client of it with an administrator's token.
+/// A coordinator, and a client with an administrator's token.
 pub struct CoordinatorFixture {
     /// The `docket serve` process.
     pub coordinator: CoordinatorProcess,
 }
 
 impl CoordinatorFixture {
-    /// Starts a coordinator and waits until it listens for hints, where its store has some.
+    /// Starts a coordinator and waits until it listens for hints, if its store supports them.
     ///
     /// # Errors
-    /// It does not start, or does not listen.
+    /// Returns an error if it does not start or does not listen.
     pub async fn start(place: StoreLocation) -> Result<Self> {
         let coordinator = CoordinatorProcess::start(place.clone(), LeaseDuration::Usual).await?;
         wait_until_listening(&place, 1).await?;
@@ -41,29 +41,28 @@ impl CoordinatorFixture {
         Ok(Self { coordinator })
     }
 
-    /// A client of the coordinator.
+    /// Returns a client of the coordinator.
     pub const fn client(&self) -> &CoordinatorClient {
         self.coordinator.client()
     }
 
-    /// A new worker.
     pub fn new_worker(&self) -> LeasingWorker {
         LeasingWorker::new(self.client().clone())
     }
 
-    /// Submits tasks together; their ids in order.
+    /// Submits tasks in one request; returns their ids in order.
     ///
     /// # Errors
-    /// They are refused.
+    /// Returns an error if they are refused.
     pub async fn submit(&self, tasks: Vec<TaskSpec>) -> Result<Vec<TaskId>> {
         let answer = self.client().submit(&SubmitRequest { tasks, ids: None }).await?;
         Ok(answer.tasks.into_iter().map(|task| task.id).collect())
     }
 
-    /// A task as it is now.
+    /// Returns a task's current record.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if it cannot be read.
     pub async fn task(&self, id: TaskId) -> Result<TaskRecord> {
         Ok(self.client().get_task(id).await?.task)
     }
@@ -71,7 +70,7 @@ impl CoordinatorFixture {
     /// Checks the state of a task.
     ///
     /// # Errors
-    /// It is in another one.
+    /// Returns an error if it is in another state.
     pub async fn ensure_state(&self, id: TaskId, state: TaskState) -> Result<()> {
         let task = self.task(id).await?;
         ensure!(task.state == state, "task {id} is {} and not {state}", task.state);
@@ -79,23 +78,23 @@ impl CoordinatorFixture {
     }
 }
 
-/// A task for a queue, with a key where one is given.
+/// Builds a task for a queue, with an optional key.
 ///
 /// # Panics
-/// The queue's name is not one.
+/// Panics if the queue's name is invalid.
 pub fn simple_spec(queue: &str, key: Option<(&str, u32)>) -> TaskSpec {
     let mut task = task_spec("served");
     task.queue = queue.parse::<QueueName>().expect("a queue's name");
     task.conditions.concurrency = key.map(|(key, max)| ConcurrencyLimit { key: key.to_owned(), max });
-    // A scripted model has a script; no case runs it.
+    // A scripted model needs a script; no case runs it.
     task.script = Some(BlobRef::for_bytes(BASE_MANIFEST));
     task
 }
 
-/// Waits until so many coordinators of a database hold the lock of those that listen. Nothing to wait for on SQLite.
+/// Waits until this many coordinators of a database hold the listeners' lock. Returns at once on SQLite.
 ///
 /// # Errors
-/// The database does not answer, or they do not listen.
+/// Returns an error if the database does not respond or the coordinators do not listen.
 pub async fn wait_until_listening(place: &StoreLocation, coordinators: i64) -> Result<()> {
     let StoreLocation::Postgres(url) = place else { return Ok(()) };
     let mut conn = sqlx::PgConnection::connect(url).await?;
@@ -109,7 +108,7 @@ pub async fn wait_until_listening(place: &StoreLocation, coordinators: i64) -> R
     .await
 }
 
-/// A worker that leases and ends runs through HTTP, as a supervisor and its run processes do.
+/// A worker that leases and ends runs through HTTP, like a supervisor and its run processes.
 pub struct LeasingWorker {
     client: CoordinatorClient,
     incarnation: IncarnationId,
@@ -117,12 +116,11 @@ pub struct LeasingWorker {
 }
 
 impl LeasingWorker {
-    /// A worker of its own, at the coordinator that the client reaches.
+    /// Creates a worker for the coordinator that the client connects to.
     pub fn new(client: CoordinatorClient) -> Self {
         Self { client, incarnation: IncarnationId(clock::new_id()), number: AtomicU64::new(0) }
     }
 
-    /// Its incarnation.
     pub const fn incarnation(&self) -> IncarnationId {
         self.incarnation
     }
@@ -130,7 +128,7 @@ impl LeasingWorker {
     /// Leases up to `max` tasks, waiting up to `wait_ms` for the first.
     ///
     /// # Errors
-    /// The coordinator does not answer.
+    /// Returns an error if the coordinator does not respond.
     pub async fn lease_with_wait(&self, max: u32, wait_ms: u64) -> Result<Vec<Lease>> {
         let request = LeaseRequest {
             incarnation: self.incarnation,
@@ -148,10 +146,10 @@ impl LeasingWorker {
         Ok(self.client.lease(&request).await?.leases)
     }
 
-    /// Leases up to `max` tasks of those that are there.
+    /// Leases up to `max` of the available tasks.
     ///
     /// # Errors
-    /// The coordinator does not answer.
+    /// Returns an error if the coordinator does not respond.
     pub async fn lease(&self, max: u32) -> Result<Vec<Lease>> {
         self.lease_with_wait(max, 0).await
     }
@@ -159,7 +157,7 @@ impl LeasingWorker {
     /// Leases one task.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if there is none.
     pub async fn lease_one(&self) -> Result<Lease> {
         self.lease(1).await?.pop().context("a task to lease")
     }
@@ -167,35 +165,35 @@ impl LeasingWorker {
     /// Renews leases.
     ///
     /// # Errors
-    /// The coordinator does not answer.
+    /// Returns an error if the coordinator does not respond.
     pub async fn heartbeat(&self, leases: &[&Lease]) -> Result<HeartbeatResponse> {
         let held = leases.iter().map(|lease| HeldLease { task: lease.task, epoch: lease.epoch }).collect();
         let request = HeartbeatRequest { incarnation: self.incarnation, held, room: None, wait_ms: 0 };
         Ok(self.client.heartbeat(&request).await?)
     }
 
-    /// Gives a lease back.
+    /// Releases a lease.
     ///
     /// # Errors
-    /// The lease does not hold any more.
+    /// Returns an error if the lease is no longer valid.
     pub async fn release(&self, lease: &Lease) -> Result<()> {
         let request = ReleaseRequest { epoch: lease.epoch, why: ReleaseReason::Drained };
         self.client.release(lease.task, &request).await?;
         Ok(())
     }
 
-    /// A client with the token of the lease's run.
+    /// Returns a client with the token of the lease's run.
     ///
     /// # Errors
-    /// The token is not one.
+    /// Returns an error if the token is invalid.
     pub fn run_client(&self, lease: &Lease) -> Result<CoordinatorClient> {
         Ok(self.client.with_token(Secret::new(&lease.token).context("a token")?))
     }
 
-    /// Appends events to the lease's run at `at`; the head after them.
+    /// Appends events to the lease's run at `at`; returns the new head.
     ///
     /// # Errors
-    /// They are refused.
+    /// Returns an error if they are refused.
     pub async fn append(&self, lease: &Lease, at: Seq, events: Vec<NewEvent>) -> Result<Seq> {
         let (blobs, names) = (Vec::new(), Vec::new());
         let request = AppendRequest { expected_seq: at, epoch: lease.epoch, events, blobs, names };
@@ -205,7 +203,7 @@ impl LeasingWorker {
     /// Ends the lease's run at its head, with success.
     ///
     /// # Errors
-    /// The lease does not hold any more.
+    /// Returns an error if the lease is no longer valid.
     pub async fn finish(&self, lease: &Lease) -> Result<()> {
         let at = self.run_head(lease.run, lease).await?;
         self.append(lease, at, vec![run_ended(RunOutcome::Succeeded)]).await.map(drop)

@@ -38,7 +38,7 @@ pub(super) async fn drained_queue_finishes_running_tasks_and_leases_none(
     ensure!(leases.len() == 2, "{leases:?}");
     let drain = world.coordinator.run_docket(&["queue", "drain", "slow", "--timeout", "80s"]);
     let finish = async {
-        // It has begun once the queue is paused.
+        // The drain has begun once the queue is paused.
         wait_until("a queue that is paused", async || {
             let queues = world.client().list_queues().await.ok()?.queues;
             queues.iter().any(|queue| queue.name.as_str() == "slow" && queue.settings.paused).then_some(())
@@ -56,6 +56,6 @@ pub(super) async fn drained_queue_finishes_running_tasks_and_leases_none(
     world.ensure_state(tasks[2], TaskState::Available).await?;
     ensure!(worker.lease(5).await?.is_empty(), "it is drained, and stays paused");
     world.coordinator.run_docket(&["queue", "unpause", "slow"]).await?.into_stdout()?;
-    ensure!(worker.lease_one().await?.task == tasks[2], "opened, it goes on");
+    ensure!(worker.lease_one().await?.task == tasks[2], "continues once opened");
     Ok(())
 }

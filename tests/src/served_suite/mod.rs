@@ -1,6 +1,7 @@
-//! A named part of the conformance suite, through HTTP against a real `docket serve` with its usual settings: keys,
-//! queue limits, budgets, schedules, pauses, drains, cancels. The store's own suite (`conformance`) opens stores
-//! directly; here the whole coordinator runs, with listening, background jobs and two writers, as users have it.
+//! A named subset of the conformance suite, through HTTP against a real `docket serve` with its usual
+//! settings: keys, queue limits, budgets, schedules, pauses, drains, cancels. The store's own suite
+//! (`conformance`) opens stores directly; here the whole coordinator runs, with listening, background jobs
+//! and two writers, as in production.
 
 mod budgets;
 mod cancels;

@@ -12,7 +12,7 @@ use docket_schema::{
 use super::{CoordinatorFixture, simple_spec};
 use crate::system::{SampleRepository, WorkerOptions, WorkerProcess, poll_until, wait_until};
 
-/// Its first turn ends when it is let go.
+/// Its first turn ends when it is released.
 const WAITING_SCRIPT: &str = r#"
 [[turns]]
 [[turns.calls]]
@@ -38,7 +38,7 @@ pub(super) async fn paused_queue_leases_nothing_until_reopened(world: &Coordinat
     set_paused(world, "slow", true).await?;
     ensure!(worker.lease(5).await?.is_empty(), "it is paused");
     let renewed = worker.heartbeat(&[&running]).await?;
-    ensure!(renewed.lost.is_empty(), "what runs goes on: {renewed:?}");
+    ensure!(renewed.lost.is_empty(), "running tasks continue: {renewed:?}");
     worker.finish(&running).await?;
     ensure!(worker.lease(5).await?.is_empty(), "it is still paused");
     set_paused(world, "slow", false).await?;
@@ -62,7 +62,7 @@ pub(super) async fn paused_task_waits_until_unpaused(world: &CoordinatorFixture)
     world.ensure_state(tasks[0], TaskState::Completed).await
 }
 
-/// The workspace of a run that waits in the middle of its first turn.
+/// Returns the workspace of a run that waits in the middle of its first turn.
 async fn find_waiting_workspace(worker: &WorkerProcess) -> Result<PathBuf> {
     let is_waiting = |folder: &PathBuf| folder.join("middle").exists();
     let found = poll_until("a command in its middle", || worker.workspaces().into_iter().find(is_waiting));
@@ -77,7 +77,7 @@ async fn wait_for_state(world: &CoordinatorFixture, task: TaskId, state: TaskSta
     reached.await.with_context(|| format!("task {task} is not {state}"))
 }
 
-/// With a real worker: it is the run process that rests at the end of its turn.
+/// With a real worker, because the run process itself suspends at the end of its turn.
 pub(super) async fn paused_running_task_frees_its_key(world: &CoordinatorFixture) -> Result<()> {
     let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
     let script = sample.write_script(WAITING_SCRIPT)?;
@@ -94,7 +94,7 @@ pub(super) async fn paused_running_task_frees_its_key(world: &CoordinatorFixture
     world.ensure_state(second, TaskState::Available).await?;
     std::fs::write(middle.join("go"), "")?;
     wait_for_state(world, first, TaskState::Blocked).await?;
-    // Its key is free: the other one runs now, and keeps the first from going on at once.
+    // Its key is free: the other task is running now, and keeps the first from resuming at once.
     wait_for_state(world, second, TaskState::Running).await?;
     let middle = find_waiting_workspace(&worker).await?;
     world.client().unpause(first).await?;

@@ -22,7 +22,7 @@ pub(super) async fn scheduled_tasks_respect_their_key(world: &CoordinatorFixture
         overlap: OverlapPolicy::Allow,
     };
     world.client().set_schedule(&name, &SetScheduleRequest { schedule, replace: false }).await?;
-    // By hand, and by the clock: within a minute and a little.
+    // Manually, and by the clock: within a little more than a minute.
     let by_hand = TaskId(clock::new_id());
     let view = world.client().run_schedule(&name, &RunScheduleRequest { task: by_hand }).await?;
     ensure!(view.task == Some(by_hand), "{view:?}");

@@ -11,7 +11,7 @@ use crate::{
     system::{StoreLocation, WAIT_MAX, acquire_scenario_slot, fresh_database},
 };
 
-/// A case: fails with what is wrong.
+/// A case; returns an error if it fails.
 pub type ServedCase = for<'a> fn(&'a CoordinatorFixture) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 macro_rules! cases {
@@ -37,14 +37,14 @@ pub const SERVED_CASES: &[(&str, ServedCase)] = cases![
     cancels::cancelled_waiting_task_is_never_leased,
 ];
 
-/// Cases at a time: most of what each does is waiting.
+/// Number of concurrent cases: most of each is waiting.
 const CONCURRENT_CASES: usize = 3;
 
-/// Runs the cases whose name holds one of the words of `DOCKET_CASE` (commas between them), or all, each against a
-/// coordinator of its own; on PostgreSQL where a server is given.
+/// Runs the cases whose name contains one of the comma-separated words of `DOCKET_CASE`, or all, each against
+/// its own coordinator; on PostgreSQL if a server is given.
 ///
 /// # Errors
-/// Names every case that failed; or no case has such a name.
+/// Returns the names of all failed cases, or an error if no case matches.
 pub async fn run_served_cases(cluster: Option<&PostgresCluster>) -> Result<()> {
     let only = std::env::var("DOCKET_CASE").unwrap_or_default();
     let is_wanted = |name: &str| only.split(',').any(|word| name.contains(word));

@@ -12,12 +12,12 @@ use syn::{Item, UseTree};
 
 use super::paths::find_paths;
 
-/// The root files that a crate may have, relative to its folder.
+/// The possible root files of a crate, relative to its folder.
 const CRATE_ROOTS: [&str; 2] = ["src/lib.rs", "src/main.rs"];
-/// The longest chain of re-exports that is followed. A longer one is a circle of them.
+/// Maximum length of a chain of re-exports. A longer one is a cycle.
 const REEXPORTS_MAX: usize = 16;
 
-/// A crate of the product: its modules, and the imports between their files.
+/// A crate of the product: its modules, and the imports between its files.
 #[derive(Debug)]
 pub struct ProductCrate {
     /// The folder of its root file, relative to the workspace: `worker/src`.
@@ -32,26 +32,26 @@ struct SourceModule {
     file: usize,
     parent: Option<usize>,
     children: BTreeMap<String, usize>,
-    /// Names of items that are defined here.
+    /// Names of items defined here.
     items: BTreeSet<String>,
-    /// Names that are bound by `use`.
+    /// Names bound by `use`.
     bindings: BTreeMap<String, Vec<String>>,
-    /// Modules whose names are all bound.
+    /// Modules imported with a glob.
     globs: Vec<Vec<String>>,
     /// Every path of two or more segments.
     paths: Vec<Vec<String>>,
 }
 
-/// What a path leads to.
+/// The target of a path.
 enum PathTarget {
     Module(usize),
     Item(usize),
 }
 
-/// Reads every crate of the workspace at `root`, but not those of its tests.
+/// Reads every crate of the workspace at `root` except the test crates.
 ///
 /// # Errors
-/// A file cannot be read or is not Rust.
+/// Returns an error if a file cannot be read or is not Rust.
 pub fn product_crates(root: &Path) -> Result<Vec<ProductCrate>> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::new()];
@@ -83,7 +83,7 @@ impl ProductCrate {
         Ok(read)
     }
 
-    /// Reads a file and the files of its modules, which are in `below`. Answers its module.
+    /// Reads a file and the files of its modules, which are in `below`. Returns its module.
     fn add_file_module(
         &mut self,
         source: &Path,
@@ -164,7 +164,7 @@ impl ProductCrate {
         self.modules[module].bindings.insert(name, path);
     }
 
-    /// The files that each file imports from, by their numbers.
+    /// Returns the files that each file imports from, by index.
     #[must_use]
     pub fn file_imports(&self) -> Vec<BTreeSet<usize>> {
         let mut imports = vec![BTreeSet::new(); self.files.len()];
@@ -182,7 +182,7 @@ impl ProductCrate {
         imports
     }
 
-    /// The module that a path leads to, or whose item it names. `None` = it leads out of the crate, or to a method.
+    /// Returns the module or item that a path names. `None` means a path outside the crate, or a method.
     fn resolve(&self, from: usize, path: &[String], depth: usize) -> Option<PathTarget> {
         let (mut at, mut rest) = (from, path);
         let mut is_rooted = false;
@@ -200,14 +200,14 @@ impl ProductCrate {
                 Some(PathTarget::Module(module)) => at = module,
                 Some(PathTarget::Item(module)) => return Some(PathTarget::Item(module)),
                 None if place == 0 && !is_rooted => return None,
-                // An item that a macro makes.
+                // An item that a macro generates.
                 None => return Some(PathTarget::Item(at)),
             }
         }
         Some(PathTarget::Module(at))
     }
 
-    /// What a name means in a module.
+    /// Returns the meaning of a name in a module.
     fn lookup(&self, module: usize, name: &str, depth: usize) -> Option<PathTarget> {
         let depth = depth.checked_sub(1)?;
         let here = &self.modules[module];
@@ -227,7 +227,7 @@ impl ProductCrate {
     }
 }
 
-/// Whether only tests compile it.
+/// Returns whether only tests compile the item.
 fn is_test_only(item: &Item) -> bool {
     let attributes = match item {
         Item::Const(item) => &item.attrs,

@@ -1,4 +1,4 @@
-//! Matches that name every variant of an enum: each has to be edited for a new one.
+//! Finds matches that name every variant of an enum: each has to be edited for a new variant.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -8,10 +8,10 @@ use syn::{ExprMatch, ItemEnum, ItemMacro, visit::Visit};
 
 use super::crate_modules::ProductCrate;
 
-/// The variants of the product's enum `name`.
+/// Returns the variants of the product's enum `name`.
 ///
 /// # Errors
-/// There is none of this name, or a file cannot be read.
+/// Returns an error if there is no such enum or a file cannot be read.
 pub fn enum_variants(root: &Path, product: &[ProductCrate], name: &str) -> Result<BTreeSet<String>> {
     struct VariantFinder<'a>(&'a str, BTreeSet<String>);
     impl<'ast> Visit<'ast> for VariantFinder<'_> {
@@ -26,7 +26,7 @@ pub fn enum_variants(root: &Path, product: &[ProductCrate], name: &str) -> Resul
         }
     }
     impl VariantFinder<'_> {
-        /// Those of an enum that a macro makes.
+        /// Visits an enum that a macro generates.
         fn visit_macro_enum(&mut self, tokens: TokenStream) {
             let tokens: Vec<TokenTree> = tokens.into_iter().collect();
             for window in tokens.windows(3) {
@@ -48,10 +48,10 @@ pub fn enum_variants(root: &Path, product: &[ProductCrate], name: &str) -> Resul
     Some(find.1).filter(|found| !found.is_empty()).with_context(|| format!("there is no enum {name}"))
 }
 
-/// The places of matches that name each of these variants of `name`: a file and the number of such matches in it.
+/// Returns the matches that name each of these variants of `name`, as a file and its number of such matches.
 ///
 /// # Errors
-/// A file cannot be read.
+/// Returns an error if a file cannot be read.
 pub fn exhaustive_matches(
     root: &Path,
     product: &[ProductCrate],

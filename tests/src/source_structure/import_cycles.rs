@@ -1,4 +1,4 @@
-//! Imports that run in a circle: strongly connected components of a graph (Tarjan, 1972).
+//! Import cycles: strongly connected components of a graph (Tarjan, 1972).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,10 +7,11 @@ use std::{
 
 use super::crate_modules::ProductCrate;
 
-/// Files or folders, each of which leads to all others by imports. Names are relative to the workspace.
+/// Files or folders, each of which reaches all others through imports. Names are relative to the
+/// workspace.
 pub type ImportCycle = Vec<String>;
 
-/// Circles of files, largest first.
+/// Returns cycles of files, largest first.
 #[must_use]
 pub fn file_cycles(product: &[ProductCrate]) -> Vec<ImportCycle> {
     let mut found = Vec::new();
@@ -23,9 +24,9 @@ pub fn file_cycles(product: &[ProductCrate]) -> Vec<ImportCycle> {
     sort_cycles(found)
 }
 
-/// Circles across folders: in any one folder, entries that import from each other in a circle, two of which or more are
-/// folders. A file `x.rs` beside a folder `x` is part of that, and the file of the folder's own module (`mod.rs`, and
-/// the crate's root) is part of no entry.
+/// Returns cycles across folders: entries of one folder that import from each other in a cycle, at least two
+/// of which are folders. A file `x.rs` next to a folder `x` belongs to that entry. The file of the folder's
+/// own module (`mod.rs`, or the crate root) belongs to no entry.
 #[must_use]
 pub fn folder_cycles(product: &[ProductCrate]) -> Vec<ImportCycle> {
     let mut found = Vec::new();
@@ -68,7 +69,7 @@ pub fn folder_cycles(product: &[ProductCrate]) -> Vec<ImportCycle> {
     sort_cycles(found)
 }
 
-/// The place of a file among folders: `a/b.rs` is at `[a, b]`, `a/mod.rs` at `[a]`.
+/// Returns the module path of a file: `[a, b]` for `a/b.rs`, `[a]` for `a/mod.rs`.
 fn module_path(file: &Path) -> Vec<String> {
     let stem = file.with_extension("");
     let mut parts: Vec<String> = stem
@@ -91,7 +92,7 @@ fn sort_cycles(mut circles: Vec<ImportCycle>) -> Vec<ImportCycle> {
     circles
 }
 
-/// The strongly connected components of two or more nodes.
+/// Returns the strongly connected components of two or more nodes.
 fn strongly_connected_components(edges: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     let mut walk =
         TarjanSearch { edges, visited: vec![None; edges.len()], stack: Vec::new(), found: Vec::new() };
@@ -105,7 +106,7 @@ fn strongly_connected_components(edges: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
 
 #[derive(Clone, Copy)]
 struct VisitedNode {
-    /// The earliest node on the stack that is known to be reachable.
+    /// The earliest node on the stack known to be reachable.
     low_link: usize,
     is_on_stack: bool,
 }

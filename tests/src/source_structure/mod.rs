@@ -1,8 +1,9 @@
-//! The structure of the product's source: which file imports from which, where imports run in a circle, and which
-//! matches name every run event. Read from the source by its syntax, without a build.
+//! The structure of the product's source: imports between files, import cycles, and matches that name every
+//! run event. Read from the syntax, without a build.
 //!
-//! The tidy tests hold the figures as limits; `cargo run -p docket-tests --bin structure` prints them. Code that only
-//! tests compile is left out. Macros are read token by token, so a path inside one counts as well.
+//! The tidy tests enforce limits on the figures; `cargo run -p docket-tests --bin structure` prints them.
+//! Code compiled only for tests is excluded. Macros are read token by token, so paths inside them count as
+//! well.
 
 mod crate_modules;
 mod enum_matches;

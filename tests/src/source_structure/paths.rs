@@ -1,9 +1,9 @@
-//! The paths that stand in a piece of source.
+//! The paths used in a piece of source.
 
 use proc_macro2::{Spacing, TokenStream, TokenTree};
 
-/// Every path of two or more segments, also those inside macros. Braces of a `use` inside a function are followed one
-/// level deep.
+/// Returns every path of two or more segments, including those inside macros. Braces of a `use` inside a
+/// function are followed one level deep.
 pub(super) fn find_paths(tokens: TokenStream) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     collect_paths(tokens, &mut found);
@@ -12,7 +12,7 @@ pub(super) fn find_paths(tokens: TokenStream) -> Vec<Vec<String>> {
 
 fn collect_paths(tokens: TokenStream, found: &mut Vec<Vec<String>>) {
     let mut path: Vec<String> = Vec::new();
-    // How many colons came since the last segment.
+    // Number of colons since the last segment.
     let mut colons = 0;
     for token in tokens {
         match token {

@@ -12,31 +12,31 @@ use syn::{ImplItemFn, ItemFn, ItemMod, spanned::Spanned as _, visit::Visit};
 /// A file of the product or of its tests.
 #[derive(Debug)]
 pub struct FileSize {
-    /// Relative to the workspace.
+    /// Path relative to the workspace.
     pub name: String,
     /// Lines without inline tests.
     pub lines: usize,
-    /// Lines without inline tests that are neither empty nor a comment.
+    /// Lines that are neither empty nor a comment, without inline tests.
     pub code: usize,
     /// Lines of its inline tests that are neither empty nor a comment.
     pub test_code: usize,
-    /// Whether all of it is a test.
+    /// Whether the whole file is a test.
     pub is_test: bool,
-    /// Its functions, each with its number of lines. Without those of inline tests.
+    /// Its functions, each with its number of lines, without those of inline tests.
     pub functions: Vec<(String, usize)>,
 }
 
 /// The sizes of a workspace.
 #[derive(Debug)]
 pub struct SourceSizes {
-    /// Every source file, in order of its name.
+    /// Every source file, sorted by name.
     pub files: Vec<FileSize>,
 }
 
-/// Measures every Rust file below `root`, but none that is built or installed, nor the corpora of edits.
+/// Measures every Rust file below `root`, except built or installed ones and the edit corpora.
 ///
 /// # Errors
-/// A file cannot be read or is not Rust.
+/// Returns an error if a file cannot be read or is not Rust.
 pub fn measure_sizes(root: &Path) -> Result<SourceSizes> {
     let mut files = Vec::new();
     for top in ["schema", "coordinator", "worker", "tests"] {
@@ -57,7 +57,7 @@ pub fn measure_sizes(root: &Path) -> Result<SourceSizes> {
     Ok(SourceSizes { files })
 }
 
-/// Where inline tests begin.
+/// Start of inline tests.
 const INLINE_TESTS: &str = "#[cfg(test)]\nmod tests {";
 
 fn measure_file(root: &Path, path: &Path) -> Result<FileSize> {
@@ -80,7 +80,8 @@ fn count_code_lines(text: &str) -> usize {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count()
 }
 
-/// Whether a file holds tests alone. By its name: `x_tests.rs`, `tests.rs`, and what is below a folder `tests` or `x_tests`.
+/// Returns whether a file contains only tests, by its name: `x_tests.rs`, `tests.rs`, and everything below a
+/// folder `tests` or `x_tests`.
 #[must_use]
 pub fn is_test_file(name: &str) -> bool {
     let ends_so = ["/tests.rs", "/test.rs", "/testing.rs", "_tests.rs", "_test.rs", "tests_support.rs"]
@@ -121,18 +122,18 @@ impl<'ast> Visit<'ast> for FunctionVisitor {
 }
 
 impl SourceSizes {
-    /// Files of the product.
+    /// Returns the product's files.
     pub fn product_files(&self) -> impl Iterator<Item = &FileSize> {
         self.files.iter().filter(|file| !file.is_test)
     }
 
-    /// Lines of code of the product.
+    /// Returns the product's lines of code.
     #[must_use]
     pub fn product_code(&self) -> usize {
         self.product_files().map(|file| file.code).sum()
     }
 
-    /// Lines of code of the tests.
+    /// Returns the tests' lines of code.
     #[must_use]
     pub fn test_code(&self) -> usize {
         let whole: usize =
@@ -140,7 +141,7 @@ impl SourceSizes {
         whole + self.product_files().map(|file| file.test_code).sum::<usize>()
     }
 
-    /// The folders of the product's files, each with their number.
+    /// Returns the number of product files in each folder.
     #[must_use]
     pub fn folder_file_counts(&self) -> BTreeMap<String, usize> {
         let mut folders = BTreeMap::new();
@@ -151,7 +152,7 @@ impl SourceSizes {
         folders
     }
 
-    /// The product's functions of more than `lines` lines: `file: name`.
+    /// Returns the product's functions of more than `lines` lines, as `file: name`.
     #[must_use]
     pub fn long_functions(&self, lines: usize) -> BTreeSet<String> {
         let named = |file: &FileSize| -> Vec<String> {

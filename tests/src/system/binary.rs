@@ -1,11 +1,11 @@
-//! The binaries under test: `docket`, and `docket-bench`, each built once per test process.
+//! The binaries under test: `docket` and `docket-bench`, each built once per test process.
 //!
-//! Cargo tells a test where a binary is only within one package, and these are others'. `cargo test --workspace` builds
-//! them all the same, for tests of their own packages, and no slower for it; such a one is taken where no source is newer.
-//! Else it is built here, by the cargo that runs the test, with the profile and target folder of the test
-//! itself, which are read off the test's own path (`TARGET/PROFILE/deps/it-HASH`). A lock file
-//! keeps test processes that start together from building together. `DOCKET_BIN` names a `docket` to
-//! take instead.
+//! Cargo tells a test the location of a binary only within one package, and these belong to other packages.
+//! `cargo test --workspace` builds them anyway, for tests of their own packages, at no extra cost; such a
+//! binary is used if no source is newer. Otherwise it is built here, by the cargo that runs the test, with
+//! the profile and target folder of the test itself, taken from the test's own path
+//! (`TARGET/PROFILE/deps/it-HASH`). A lock file prevents concurrent builds by test processes that start
+//! together. `DOCKET_BIN` names a `docket` to use instead.
 
 use std::{
     fs::File,
@@ -16,13 +16,13 @@ use std::{
 
 use super::process::{TestProgram, run_blocking};
 
-/// What `docket` is made of.
+/// The sources of `docket`.
 const DOCKET_SOURCES: [&str; 5] = ["Cargo.toml", "Cargo.lock", "schema", "worker", "coordinator"];
 
-/// Path of `docket`; the first call builds it.
+/// Returns the path of `docket`; the first call builds it.
 ///
 /// # Panics
-/// It cannot be built: cargo's own words are in the message.
+/// Panics with cargo's output if it cannot be built.
 pub fn docket_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("DOCKET_BIN") {
@@ -31,10 +31,10 @@ pub fn docket_binary() -> &'static Path {
     })
 }
 
-/// Path of `docket-bench`; the first call builds it.
+/// Returns the path of `docket-bench`; the first call builds it.
 ///
 /// # Panics
-/// It cannot be built: cargo's own words are in the message.
+/// Panics with cargo's output if it cannot be built.
 pub(super) fn docket_bench_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| build_binary("docket-bench", &[&DOCKET_SOURCES[..], &["tests/bench"]].concat()))
@@ -72,7 +72,7 @@ fn modified_at(path: &Path) -> Option<SystemTime> {
     path.metadata().ok()?.modified().ok()
 }
 
-/// When the newest of all that the binary is made of was changed; none where that cannot be told.
+/// Returns the modification time of the newest source; `None` if unknown.
 fn newest_source_time(root: &Path, sources: &[&str]) -> Option<SystemTime> {
     let mut left: Vec<PathBuf> = sources.iter().map(|name| root.join(name)).collect();
     let mut newest = None;

@@ -1,4 +1,4 @@
-//! A coordinator in a home of its own, that can be killed and comes back at the same place.
+//! A coordinator with its own home that can be killed and restarted at the same address.
 
 use std::{
     ffi::OsStr,
@@ -29,17 +29,17 @@ use super::{
 /// How long a lease lasts without a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseDuration {
-    /// One and a half seconds (a heartbeat each third of it): for tests that wait for takeovers.
+    /// One and a half seconds (heartbeats at a third of it): for tests that wait for takeovers.
     Short,
-    /// Four seconds: for tests that wait for one takeover and count what is done again, on a machine that
-    /// may stand still for a second.
+    /// Four seconds: for tests that wait for one takeover and count repeated work, on a machine that may
+    /// stall for a second.
     Patient,
-    /// The usual half minute: for tests in which nobody shall lose a lease on a machine that stalls.
+    /// The usual half minute: for tests in which no lease may be lost on a machine that stalls.
     Usual,
 }
 
 impl LeaseDuration {
-    /// In milliseconds.
+    /// Returns the duration in milliseconds.
     pub const fn as_ms(self) -> u64 {
         match self {
             Self::Short => 1500,
@@ -49,21 +49,21 @@ impl LeaseDuration {
     }
 }
 
-/// Where the log is kept.
+/// Location of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreLocation {
     /// The home's own SQLite database.
     HomeFolder,
-    /// A PostgreSQL database, empty at first.
+    /// A PostgreSQL database, initially empty.
     Postgres(String),
 }
 
-/// See the module.
+/// A coordinator process; see the module.
 #[derive(Debug)]
 pub struct CoordinatorProcess {
     process: RunningProcess,
     home: PathBuf,
-    // `None` where somebody else made the folder.
+    // `None` if the caller created the folder.
     _folder: Option<TempDir>,
     location: StoreLocation,
     lease: LeaseDuration,
@@ -73,19 +73,19 @@ pub struct CoordinatorProcess {
 }
 
 impl CoordinatorProcess {
-    /// Starts one in a fresh home.
+    /// Starts a coordinator in a fresh home.
     ///
     /// # Errors
-    /// It does not start.
+    /// Returns an error if it does not start.
     pub async fn start(place: StoreLocation, lease: LeaseDuration) -> Result<Self> {
         Self::start_with_env(place, lease, &[]).await
     }
 
-    /// Starts one in a fresh home that kills itself after the commit of the append that holds event `seq` of
-    /// a run under epoch 1, before it answers. Started again, it does not.
+    /// Starts a coordinator in a fresh home that kills itself after it commits the append with event `seq`
+    /// of a run under epoch 1, before it replies. After a restart, it does not.
     ///
     /// # Errors
-    /// It does not start.
+    /// Returns an error if it does not start.
     pub async fn start_with_crash_before_reply(
         place: StoreLocation,
         lease: LeaseDuration,
@@ -94,10 +94,10 @@ impl CoordinatorProcess {
         Self::start_with_env(place, lease, &[("DOCKET_ANSWERS_LOST", &format!("{seq}@1"))]).await
     }
 
-    /// Starts one in a fresh home, with variables of its own in its environment.
+    /// Starts a coordinator in a fresh home, with additional environment variables.
     ///
     /// # Errors
-    /// It does not start.
+    /// Returns an error if it does not start.
     pub async fn start_with_env(
         place: StoreLocation,
         lease: LeaseDuration,
@@ -110,18 +110,19 @@ impl CoordinatorProcess {
         Ok(coordinator)
     }
 
-    /// Starts one in a folder that the caller keeps.
+    /// Starts a coordinator in a folder that the caller keeps.
     ///
     /// # Errors
-    /// It does not start.
+    /// Returns an error if it does not start.
     pub async fn start_in(home: &Path, place: StoreLocation, lease: LeaseDuration) -> Result<Self> {
         Self::start_with(home, place, lease, &[]).await
     }
 
-    /// Starts one in a folder that the caller keeps, with variables of its own in its environment.
+    /// Starts a coordinator in a folder that the caller keeps, with additional environment
+    /// variables.
     ///
     /// # Errors
-    /// It does not start.
+    /// Returns an error if it does not start.
     pub async fn start_with(
         home: &Path,
         place: StoreLocation,
@@ -146,10 +147,10 @@ impl CoordinatorProcess {
         })
     }
 
-    /// Ends it if it has not ended, and starts it again: same home, store and port.
+    /// Ends it if it is running, and starts it again with the same home, store and port.
     ///
     /// # Errors
-    /// It does not start.
+    /// Returns an error if it does not start.
     pub async fn restart(&mut self) -> Result<()> {
         self.process.kill().await?;
         let port: u16 =
@@ -160,54 +161,52 @@ impl CoordinatorProcess {
         Ok(())
     }
 
-    /// The process.
     pub const fn process(&mut self) -> &mut RunningProcess {
         &mut self.process
     }
 
-    /// Its id.
     pub const fn pid(&self) -> i32 {
         self.process.pid()
     }
 
-    /// Its address.
+    /// Returns its address.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Its token.
+    /// Returns its token.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// Its home.
+    /// Returns its home.
     pub fn home(&self) -> &Path {
         &self.home
     }
 
-    /// A client with an admin's token.
+    /// Returns a client with an administrator's token.
     pub const fn client(&self) -> &CoordinatorClient {
         &self.client
     }
 
-    /// The end of its log.
+    /// Returns the end of its log.
     pub fn log_tail(&self) -> String {
         self.process.log_tail()
     }
 
-    /// Runs `docket ARGS` as somebody on this machine would: by the home.
+    /// Runs `docket ARGS` like a user on this machine, through the home.
     ///
     /// # Errors
-    /// It cannot be started or does not end.
+    /// Returns an error if it cannot be started or does not end.
     pub async fn run_docket<A: AsRef<OsStr>>(&self, args: &[A]) -> Result<FinishedProcess> {
         run_docket_in(&self.home, &self.location, args).await
     }
 
-    /// Ends the coordinator in order (SIGTERM), and checks log and tables as a user would:
-    /// `docket verify` and `docket db rebuild` must find nothing.
+    /// Ends the coordinator in order (SIGTERM) and checks log and tables as a user would: `docket
+    /// verify` and `docket db rebuild` must find nothing.
     ///
     /// # Errors
-    /// What they found.
+    /// Returns what they found.
     pub async fn end_and_check(mut self) -> Result<()> {
         super::send_signal(self.process.pid(), super::Signal::SIGTERM);
         let status = self.process.wait().await?;
@@ -219,20 +218,20 @@ impl CoordinatorProcess {
         Ok(())
     }
 
-    /// Submits a task like `spec` into `queue`, for `model` to do.
+    /// Submits a task like `spec` to `queue`, for `model`.
     ///
     /// # Errors
-    /// It is refused.
+    /// Returns an error if it is refused.
     pub async fn submit_like(&self, spec: &TaskSpec, queue: &QueueName, model: ModelRef) -> Result<TaskId> {
         let spec = TaskSpec { queue: queue.clone(), model, ..spec.clone() };
         let answer = self.client.submit(&SubmitRequest { tasks: vec![spec], ids: None }).await?;
         Ok(answer.tasks.first().context("a task")?.id)
     }
 
-    /// Waits until a task has ended, blocked or been given up.
+    /// Waits until a task has ended, is blocked or was given up.
     ///
     /// # Errors
-    /// It does not within the limit.
+    /// Returns an error if it has not within the limit.
     pub async fn wait_until_ended(&self, task: TaskId) -> Result<TaskView> {
         let ended = wait_until("the end of a task", async || {
             let view = self.client.get_task(task).await.ok()?;
@@ -241,10 +240,10 @@ impl CoordinatorProcess {
         ended.await.with_context(|| self.log_tail())
     }
 
-    /// A run's whole history.
+    /// Returns a run's whole history.
     ///
     /// # Errors
-    /// It is not to be had.
+    /// Returns an error if it cannot be read.
     pub async fn run_history(&self, run: RunId) -> Result<RunHistory> {
         RunHistory::new(self.client.all_events(run, HistoryScope::WithAncestors).await?)
     }
@@ -279,13 +278,13 @@ async fn start_serve(
     let (process, said) =
         RunningProcess::start_docket("serve", home, &env, &["serve", "-v", "--json", "--listen", &listen])
             .await?;
-    let said: serde_json::Value = serde_json::from_str(&said).context("what `serve --json` says")?;
+    let said: serde_json::Value = serde_json::from_str(&said).context("the output of `serve --json`")?;
     let address = said["address"].as_str().context("its address")?.to_owned();
     Ok((process, address))
 }
 
-/// A port that nobody has, below those that the system gives to outgoing connections: a
-/// coordinator that was killed finds it free again.
+/// Returns a free port below the range for outgoing connections, so that a killed coordinator finds
+/// it free again.
 pub(super) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 20_000;

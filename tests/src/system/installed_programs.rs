@@ -1,6 +1,7 @@
-//! Programs that a machine may lack, for tests that cannot do without one: they skip there and say so, and in CI they fail.
+//! Checks for programs that a machine may lack. A test that needs a missing one prints a notice and is
+//! skipped; in CI, it fails.
 //!
-//! `.ci/without-tools --bare` runs the tests as on a machine that has Rust, git and a C compiler only.
+//! `.ci/without-tools --bare` runs the tests as on a machine with only Rust, git and a C compiler.
 
 use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -9,7 +10,7 @@ use super::{
     scenario_limit::print_notice,
 };
 
-/// Whether the path leads to a program of this name.
+/// Returns whether a program of this name is in the path.
 pub fn is_installed(program: &str) -> bool {
     let is_program = |file: &Path| {
         file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
@@ -18,20 +19,21 @@ pub fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| is_program(&folder.join(program)))
 }
 
-/// The same for a test that skips without it, which is said.
+/// Like [`is_installed`], and prints a notice if a test is skipped.
 ///
 /// # Panics
-/// `CI` is set, and the program is not installed.
+/// Panics if `CI` is set and the program is not installed.
 pub fn has_program(program: &str) -> bool {
     let is_there = is_installed(program);
     skip_unless(is_there, program);
     is_there
 }
 
-/// Whether Python can import these modules; a test that needs them skips without them, which is said.
+/// Returns whether Python can import these modules. A test that needs them is skipped without them,
+/// with a notice.
 ///
 /// # Panics
-/// `CI` is set, and Python or one of the modules is not there.
+/// Panics if `CI` is set and Python or one of the modules is missing.
 pub async fn has_python_modules(modules: &str) -> bool {
     let code = format!("import {modules}");
     let imported = run_program(TestProgram::Python, Path::new("/"), &[], &["-c", &code]).await;
@@ -43,11 +45,11 @@ pub async fn has_python_modules(modules: &str) -> bool {
 fn skip_unless(is_there: bool, what: &str) {
     assert!(is_there || std::env::var_os("CI").is_none(), "CI needs {what}; .ci/run installs it");
     if !is_there {
-        print_notice(&format!("skipped: there is no {what}"));
+        print_notice(&format!("skipped: {what} is not installed"));
     }
 }
 
-/// The first line of a test that cannot do without a program: where that is not installed the test ends here.
+/// The first line of a test that needs a program: without it, the test ends here.
 #[macro_export]
 macro_rules! needs {
     ($program:literal) => {

@@ -1,11 +1,11 @@
-//! The whole system as a user has it: the built `docket` binary, its processes, its ports, its files.
+//! The whole system as users run it: the built `docket` binary, its processes, ports and files.
 //!
-//! Suites start coordinators and workers here, wait for what they say or do, kill them by their id,
-//! and read the log through the API like anybody else. Nothing in here sleeps for a result: every
-//! wait looks for a fact until it is there or a generous limit has passed.
+//! Suites start coordinators and workers here, wait for their output or state, kill them by pid, and
+//! read the log through the API like any client. Nothing sleeps for a fixed time to get a result:
+//! every wait polls for a condition until it holds or a generous limit has passed.
 //!
-//! Invariants: a process that was started here ends with the value that holds it, its run processes
-//! with it, stopped ones too; two tests never share a home, a port or a database.
+//! Invariants: a process started here ends with the value that owns it, including its run processes
+//! and suspended ones; two tests never share a home, a port or a database.
 
 mod binary;
 mod coordinator;

@@ -1,7 +1,8 @@
-//! A test in namespaces of its own: its network, its mounts and its processes are nobody else's, and end with it.
+//! Runs a test in separate namespaces: its network, mounts and processes are its own, and end with it.
 //!
-//! The test is started once more, by its name, in a process under `unshare`; inside it sees so, and does its work. What
-//! it changes of network and mounts reaches nobody, and whatever it started dies with it, however it ends.
+//! The test is started a second time, by its name, in a process under `unshare`; the inner one detects this
+//! and does its work. Its changes to network and mounts stay inside, and everything it started dies with it,
+//! however it ends.
 
 use std::{
     io::Read as _,
@@ -23,32 +24,33 @@ use super::{
 
 /// Set inside.
 const INSIDE_VARIABLE: &str = "DOCKET_TESTS_ALONE";
-/// How the lines begin that tests say to persons.
+/// Prefix of lines that tests print for people.
 const NOTICE_PREFIX: &str = "docket-tests: ";
-/// Most of what the inner test said that is shown where it fails, in bytes.
+/// Maximum output of the inner test shown on a failure.
 const OUTPUT_SHOWN_BYTES_MAX: usize = 64 * 1024;
 
-/// Where a test is.
+/// Where a test runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TestIsolation {
-    /// In namespaces of its own.
+    /// In separate namespaces.
     Inside,
-    /// It ran in namespaces of its own, and passed.
+    /// It ran in separate namespaces and passed.
     Done,
-    /// No namespaces are to be had here.
+    /// Namespaces are not available.
     Unavailable,
 }
 
-/// Whether this process is a test in namespaces of its own.
+/// Returns whether this process is a test in separate namespaces.
 fn is_inside() -> bool {
     std::env::var_os(INSIDE_VARIABLE).is_some()
 }
 
-/// Where a test calls this first, it goes on in namespaces of its own, for `limit` at most: answered `Inside` there,
-/// and `Done` here once that has passed. `Bare` where there are none to be had, which is said and, in CI, a failure.
+/// Moves the calling test into separate namespaces, for at most `limit`: returns `Inside` there, and `Done`
+/// here once that test has passed. Must be called first. Returns `Unavailable`, with a notice, if there are
+/// no namespaces; in CI, that is a failure.
 ///
 /// # Errors
-/// The test fails inside; what it said is in the error.
+/// Returns an error with the inner test's output if it fails.
 pub async fn run_in_namespaces(test: &str, limit: Duration) -> Result<TestIsolation> {
     if is_inside() {
         exit_with_outer_test();
@@ -56,7 +58,7 @@ pub async fn run_in_namespaces(test: &str, limit: Duration) -> Result<TestIsolat
     }
     if let Err(why) = check_requirements() {
         let said = format!(
-            "no namespaces to be had here ({why:#}); {test} runs beside all else, without what needs them"
+            "no namespaces available ({why:#}); {test} runs without isolation and skips what needs it"
         );
         ensure!(std::env::var_os("CI").is_none(), "{said}");
         print_notice(&said);
@@ -75,7 +77,7 @@ pub async fn run_in_namespaces(test: &str, limit: Duration) -> Result<TestIsolat
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let mut child = command.spawn()?;
-    // Held until the end: closed, it ends what is inside.
+    // Held until the end: closing it ends the inner test.
     let _open = child.stdin.take();
     let output = tokio::time::timeout(limit, child.wait_with_output()).await;
     let output = output.with_context(|| format!("{test} does not end within {} s", limit.as_secs()))??;
@@ -87,11 +89,11 @@ pub async fn run_in_namespaces(test: &str, limit: Duration) -> Result<TestIsolat
         return Ok(TestIsolation::Done);
     }
     let from = text.ceil_char_boundary(text.len().saturating_sub(OUTPUT_SHOWN_BYTES_MAX));
-    bail!("{test} in namespaces of its own: {}\n{}", output.status, &text[from..])
+    bail!("{test} in separate namespaces: {}\n{}", output.status, &text[from..])
 }
 
-/// The test outside holds the other end of standard input, and lets go of it however it ends. This process is the first
-/// of its namespace: with it everything there ends.
+/// Exits with the outer test. That one holds the other end of standard input, which closes however it ends.
+/// This process is the first of its namespace, so everything in it ends too.
 fn exit_with_outer_test() {
     std::thread::spawn(|| {
         let mut byte = [0];
@@ -101,7 +103,7 @@ fn exit_with_outer_test() {
     });
 }
 
-/// Whether all that a test in namespaces needs is here.
+/// Checks the requirements of a test in namespaces.
 fn check_requirements() -> Result<()> {
     let wanted: [(TestProgram, &[&str]); 3] = [
         (
@@ -121,21 +123,22 @@ fn check_requirements() -> Result<()> {
     Ok(())
 }
 
-/// A network namespace that is joined to this process's own by a pair of virtual Ethernet ends.
+/// A network namespace connected to this process's own by a veth pair.
 #[derive(Debug)]
 pub struct NetworkLink {
-    // Held open: the namespace lives as long as somebody holds it.
+    // Held open: the namespace lives as long as it is referenced.
     namespace: std::fs::File,
     number: u8,
 }
 
 impl NetworkLink {
-    /// The `number`-th one.
+    /// Creates the link with this number.
     ///
     /// # Errors
-    /// This process may not make it.
+    /// Returns an error if this process may not create it.
     pub fn new(number: u8) -> Result<Self> {
-        // A namespace is a thread's: the thread that made it is its first and ends at once.
+        // A namespace belongs to a thread: the thread that creates it does nothing else and ends at
+        // once.
         let made = std::thread::spawn(|| -> Result<std::fs::File> {
             unshare(CloneFlags::CLONE_NEWNET)?;
             Ok(std::fs::File::open("/proc/thread-self/ns/net")?)
@@ -167,7 +170,7 @@ impl NetworkLink {
             .map(drop)
     }
 
-    /// The address of this end.
+    /// Returns the address of this end.
     pub fn address(&self) -> IpAddr {
         Ipv4Addr::new(10, 99, self.number, 1).into()
     }
@@ -175,10 +178,10 @@ impl NetworkLink {
     /// Connects from the other side, within `patience`.
     ///
     /// # Errors
-    /// Nothing answers, or the namespace cannot be entered.
+    /// Returns an error if there is no response or the namespace cannot be entered.
     pub fn connect(&self, to: SocketAddr, patience: Duration) -> Result<TcpStream> {
         let namespace = self.namespace.try_clone()?;
-        // This thread only: it is the first and last thing that it does.
+        // Affects only this thread, which does nothing else.
         let connected = std::thread::spawn(move || -> Result<TcpStream> {
             setns(namespace, CloneFlags::CLONE_NEWNET)?;
             Ok(TcpStream::connect_timeout(&to, patience)?)
@@ -186,40 +189,41 @@ impl NetworkLink {
         connected.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?
     }
 
-    /// Where the namespace is to be entered.
+    /// Returns the path for entering the namespace.
     pub fn namespace(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd()).into()
     }
 
-    /// Nothing passes any more; nobody is told so.
+    /// Blocks all traffic without notifying either side.
     ///
     /// # Errors
-    /// The end cannot be taken down.
+    /// Returns an error if the interface cannot be taken down.
     pub fn cut(&self) -> Result<()> {
         run_ip(&["link", "set", &self.outer_interface(), "down"])
     }
 
-    /// All passes again.
+    /// Restores the traffic.
     ///
     /// # Errors
-    /// The end cannot be set up.
+    /// Returns an error if the interface cannot be brought up.
     pub fn restore(&self) -> Result<()> {
         run_ip(&["link", "set", &self.outer_interface(), "up"])
     }
 }
 
-/// Sets up the loopback of a network namespace that was just entered.
+/// Brings up the loopback of a network namespace that was just entered.
 ///
 /// # Errors
-/// This process may not.
+/// Returns an error if this process may not do so.
 pub fn bring_loopback_up() -> Result<()> {
     run_ip(&["link", "set", "lo", "up"])
 }
 
-/// Gives an address to the network namespace that was just entered, as if it were a machine's own.
+/// Adds an address to the network namespace that was just entered, as if it were a separate
+/// machine.
 ///
 /// # Errors
-/// This process may not.
+/// Returns an error if this process may not do so.
 pub fn add_address(address: IpAddr) -> Result<()> {
     run_ip(&["addr", "add", &address.to_string(), "dev", "lo"])
 }

@@ -8,10 +8,10 @@ use sqlx::{AssertSqlSafe, Connection as _};
 use super::coordinator::StoreLocation;
 use crate::pg_cluster::PostgresCluster;
 
-/// A database of its own on the server.
+/// Creates a separate database on the server.
 ///
 /// # Errors
-/// The server says no.
+/// Returns the server's error.
 pub async fn fresh_database(cluster: &PostgresCluster) -> Result<StoreLocation> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("docket_system_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));

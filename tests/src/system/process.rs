@@ -1,7 +1,7 @@
-//! Starts processes and holds them: the one place of this crate that does.
+//! Starts and owns processes; no other part of this crate does.
 //!
-//! A [`Proc`] that is dropped is killed, together with the run processes it started. What it says on
-//! standard error goes to a file, so that it can be shown where a test fails and no pipe fills up.
+//! A [`RunningProcess`] that is dropped is killed, together with the run processes it started. Its
+//! standard error goes to a file, so that it can be shown when a test fails and no pipe fills up.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -23,9 +23,9 @@ use super::{
     wait::WAIT_MAX,
 };
 
-/// Most of a log that is shown, in bytes: its end says why.
+/// Maximum size of a displayed log: its end says why.
 const TAIL_BYTES_MAX: usize = 6 * 1024;
-/// How long a process takes to go that was killed, on a busy machine.
+/// Time limit for a killed process to end on a busy machine.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Programs that tests start.
@@ -33,29 +33,29 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 pub enum TestProgram {
     /// The binary under test.
     Docket,
-    /// The developers' bench of it.
+    /// The developers' benchmark of it.
     DocketBench,
     /// The cargo that runs the test.
     Cargo,
-    /// git, to make sample repositories.
+    /// git, to create sample repositories.
     Git,
     /// systemd's own check of units.
     SystemdAnalyze,
-    /// Python, to ask other people's programs what they make of ours.
+    /// Python, to check our output with third-party programs.
     Python,
     /// Node, to drive a browser.
     Node,
     /// Prometheus' own check of rules, configurations and series.
     Promtool,
-    /// The shell that a reader of the documentation types at, and that our script completes for.
+    /// The shell of a reader of the documentation, for which our completion script is written.
     Bash,
-    /// The test itself, in namespaces of its own.
+    /// The test itself, in separate namespaces.
     Unshare,
     /// The binary under test, in the network namespace of another machine.
     Nsenter,
-    /// The system's networks.
+    /// Configures the system's networks.
     Ip,
-    /// What shows manual pages.
+    /// Displays manual pages.
     Groff,
 }
 
@@ -78,10 +78,10 @@ impl TestProgram {
         }
     }
 
-    /// Whether a variable of this process must not reach it.
+    /// Returns whether a variable of this process is withheld from the program.
     fn is_variable_withheld(self, name: &str) -> bool {
         match self {
-            // What the caller's machine is set to must not decide a test.
+            // Settings of the caller's machine must not decide a test.
             Self::Docket | Self::DocketBench | Self::Nsenter => {
                 let others = ["DATABASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "RUST_LOG"];
                 name.starts_with("DOCKET_") || name.starts_with("OTEL_") || others.contains(&name)
@@ -94,8 +94,8 @@ impl TestProgram {
                     || others.contains(&name)
                     || by_beginning.iter().any(|prefix| name.starts_with(prefix))
             }
-            // Cargo tells a test about its package, and build scripts that look at such variables
-            // (ring's) would be run again, with all that depends on them.
+            // Cargo sets variables about the test's package. Build scripts that read them (ring's)
+            // would run again, with everything that depends on them.
             Self::Cargo => {
                 let of_the_test =
                     ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
@@ -105,15 +105,15 @@ impl TestProgram {
             Self::SystemdAnalyze => name.starts_with("SYSTEMD_"),
             Self::Python => name.starts_with("PYTHON") && name != "PYTHONPATH",
             Self::Node => name.starts_with("NODE_"),
-            // The test inside is the test outside.
+            // The inner test must equal the outer one.
             Self::Unshare | Self::Ip | Self::Promtool | Self::Groff => false,
         }
     }
 
-    /// Starts it for somebody who speaks with it over its standard input and output. It ends with the caller.
+    /// Starts it with pipes for standard input and output. It ends with the caller.
     ///
     /// # Errors
-    /// It does not start.
+    /// Returns an error if it does not start.
     pub fn spawn_with_pipes(
         self,
         cwd: &Path,
@@ -142,15 +142,13 @@ impl TestProgram {
     }
 }
 
-/// A process that has ended, and what it said.
+/// A process that has ended, and its output.
 #[derive(Debug, Clone)]
 pub struct FinishedProcess {
     status: ExitStatus,
-    /// Standard output.
     pub stdout: String,
-    /// The same, byte for byte.
+    /// Standard output, byte for byte.
     pub bytes: Vec<u8>,
-    /// Standard error.
     pub stderr: String,
 }
 
@@ -161,20 +159,20 @@ impl FinishedProcess {
         Self { status: output.status, stdout, bytes: output.stdout, stderr }
     }
 
-    /// Whether it exited with 0.
+    /// Returns whether it exited with 0.
     pub fn success(&self) -> bool {
         self.status.success()
     }
 
-    /// Its exit status; `None` where a signal ended it.
+    /// Returns its exit status; `None` if a signal ended it.
     pub fn code(&self) -> Option<i32> {
         self.status.code()
     }
 
-    /// Its output, if it exited with 0.
+    /// Returns its output if it exited with 0.
     ///
     /// # Errors
-    /// With both outputs.
+    /// Returns an error with both outputs otherwise.
     pub fn into_stdout(self) -> Result<String> {
         if self.success() {
             return Ok(self.stdout);
@@ -193,7 +191,7 @@ pub(super) fn run_blocking<'a>(
     finished.unwrap_or_else(|error| panic!("{tool:?} cannot be started: {error}"))
 }
 
-/// The same for a program that may not be there.
+/// The same for a program that may not be installed.
 pub(super) fn try_run_blocking<'a>(
     tool: TestProgram,
     cwd: &Path,
@@ -205,7 +203,8 @@ pub(super) fn try_run_blocking<'a>(
 /// Runs a program to its end.
 ///
 /// # Errors
-/// It cannot be started, or does not end within [`LONG`] (it is killed then).
+/// Returns an error if it cannot be started or does not end within [`WAIT_MAX`]
+/// (it is then killed).
 pub async fn run_program<A: AsRef<OsStr>>(
     tool: TestProgram,
     cwd: &Path,
@@ -223,7 +222,8 @@ pub async fn run_program<A: AsRef<OsStr>>(
 /// Runs a program to its end with `input` on its standard input, through a pipe.
 ///
 /// # Errors
-/// It cannot be started, or does not end within [`LONG`] (it is killed then).
+/// Returns an error if it cannot be started or does not end within [`WAIT_MAX`]
+/// (it is then killed).
 pub async fn run_with_input<A: AsRef<OsStr>>(
     tool: TestProgram,
     cwd: &Path,
@@ -234,10 +234,10 @@ pub async fn run_with_input<A: AsRef<OsStr>>(
     run_with_input_within(WAIT_MAX, tool, cwd, (env, args), input).await
 }
 
-/// The same for a program that does many things, each of them with a limit of its own.
+/// The same for a program that does many things, each with its own limit.
 ///
 /// # Errors
-/// It cannot be started, or does not end within `most` (it is killed then).
+/// Returns an error if it cannot be started or does not end within `most` (it is then killed).
 pub async fn run_with_input_within<A: AsRef<OsStr>>(
     most: Duration,
     tool: TestProgram,
@@ -251,7 +251,7 @@ pub async fn run_with_input_within<A: AsRef<OsStr>>(
     let mut child = command.spawn().with_context(|| format!("{tool:?} cannot be started"))?;
     let mut pipe = child.stdin.take().context("a pipe to it")?;
     let feed = async move {
-        // One that has seen enough closes its end; what it makes of that is in its answer.
+        // A program that has read enough closes its end; its output shows the result.
         let _ = pipe.write_all(input).await;
     };
     let both = async { tokio::join!(feed, child.wait_with_output()).1 };
@@ -259,13 +259,13 @@ pub async fn run_with_input_within<A: AsRef<OsStr>>(
     Ok(FinishedProcess::from_output(output.with_context(|| format!("{tool:?} does not end"))??))
 }
 
-/// A `docket` process that lives on. Dropped, it is killed with its children.
+/// A long-running `docket` process. When dropped, it is killed with its children.
 #[derive(Debug)]
 pub struct RunningProcess {
     child: Child,
     pid: i32,
     log: PathBuf,
-    // Held open: a process whose output nobody could take any more would be told so.
+    // Held open: if it were closed, the process would get errors on output.
     stdout: BufReader<ChildStdout>,
 }
 
@@ -273,7 +273,7 @@ impl RunningProcess {
     /// Starts `docket ARGS` in `home`, and waits for its first line of output.
     ///
     /// # Errors
-    /// It ends before it says anything; its own words are in the error.
+    /// Returns an error with the process's own output if it ends before it prints a line.
     pub async fn start_docket(
         name: &str,
         home: &Path,
@@ -283,10 +283,10 @@ impl RunningProcess {
         Self::start_program(TestProgram::Docket, name, home, env, args).await
     }
 
-    /// As [`Proc::start`], of another program.
+    /// Like [`Self::start_docket`], for another program.
     ///
     /// # Errors
-    /// As there.
+    /// See [`Self::start_docket`].
     pub async fn start_program(
         tool: TestProgram,
         name: &str,
@@ -309,27 +309,26 @@ impl RunningProcess {
         match said {
             Ok(Ok(read)) if read > 0 => Ok((process, line)),
             Ok(_) => bail!("`docket {args:?}` ended before it began:\n{}", process.log_tail()),
-            Err(_) => bail!("`docket {args:?}` says nothing:\n{}", process.log_tail()),
+            Err(_) => bail!("`docket {args:?}` printed nothing:\n{}", process.log_tail()),
         }
     }
 
-    /// Its next line of output.
+    /// Returns its next line of output.
     ///
     /// # Errors
-    /// It says nothing more.
+    /// Returns an error if there is no more output.
     pub async fn next_line(&mut self) -> Result<String> {
         let mut line = String::new();
         let said = tokio::time::timeout(WAIT_MAX, self.stdout.read_line(&mut line)).await;
-        let read = said.with_context(|| format!("it says nothing more:\n{}", self.log_tail()))??;
+        let read = said.with_context(|| format!("no more output:\n{}", self.log_tail()))??;
         if read > 0 { Ok(line) } else { bail!("it has ended:\n{}", self.log_tail()) }
     }
 
-    /// Its id.
     pub const fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Whether it has ended.
+    /// Returns its exit status if it has ended.
     pub fn try_exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -337,16 +336,16 @@ impl RunningProcess {
     /// Waits for its end.
     ///
     /// # Errors
-    /// It does not come within [`LONG`].
+    /// Returns an error if it does not end within [`WAIT_MAX`].
     pub async fn wait(&mut self) -> Result<ExitStatus> {
         let ended = tokio::time::timeout(WAIT_MAX, self.child.wait()).await;
         Ok(ended.with_context(|| format!("process {} does not end:\n{}", self.pid, self.log_tail()))??)
     }
 
-    /// kill -9, and waits until it is gone.
+    /// Sends kill -9 and waits until it is gone.
     ///
     /// # Errors
-    /// As [`Self::wait`].
+    /// See [`Self::wait`].
     pub async fn kill(&mut self) -> Result<()> {
         if self.try_exit_status().is_none() {
             send_signal(self.pid, Signal::SIGKILL);
@@ -354,12 +353,12 @@ impl RunningProcess {
         self.wait().await.map(|_| ())
     }
 
-    /// All it wrote to standard error.
+    /// Returns everything it wrote to standard error.
     pub fn read_log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// The end of it, for messages.
+    /// Returns the end of its log, for messages.
     pub fn log_tail(&self) -> String {
         let log = self.read_log();
         let from = log.ceil_char_boundary(log.len().saturating_sub(TAIL_BYTES_MAX));
@@ -372,12 +371,13 @@ impl Drop for RunningProcess {
         if self.try_exit_status().is_some() {
             return;
         }
-        // Their handles are ours: they would die with it, but not before this returns.
+        // The children are ours to end: they would die with it, but not before this returns.
         for child in child_pids(self.pid) {
             send_signal(child, Signal::SIGKILL);
         }
         send_signal(self.pid, Signal::SIGKILL);
-        // What it had open is closed when this returns: the next one takes its home's lock.
+        // Its files are closed when this returns, because the next process takes the lock of its
+        // home.
         let until = Instant::now() + KILL_TIMEOUT;
         while self.try_exit_status().is_none() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(2));

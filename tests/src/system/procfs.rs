@@ -1,4 +1,4 @@
-//! What the system says of processes: whose child, stopped or not, there or not.
+//! Process information from /proc: children, suspended or not, running or not.
 
 use std::path::Path;
 
@@ -6,27 +6,29 @@ use nix::{sys::signal::kill, unistd::Pid};
 
 pub use nix::sys::signal::Signal;
 
-/// Sends a signal. A process that is gone already is none of the caller's concern.
+/// Sends a signal. A process that is already gone is ignored.
 pub fn send_signal(pid: i32, signal: Signal) {
     let _ = kill(Pid::from_raw(pid), signal);
 }
 
-/// The state letter of a process: `T` stopped, `Z` ended and not reaped. `None`: there is none.
+/// Returns the state letter of a process: `T` stopped, `Z` ended and not reaped. `None` if there is
+/// none.
 pub fn process_state(pid: i32) -> Option<char> {
     stat_fields(&Path::new("/proc").join(pid.to_string()))?.first()?.chars().next()
 }
 
-/// Whether a signal has stopped it.
+/// Returns whether a signal has stopped it.
 pub fn is_stopped(pid: i32) -> bool {
     process_state(pid) == Some('T')
 }
 
-/// Whether it runs, sleeps or is stopped: it has not ended.
+/// Returns whether it has not ended: it runs, sleeps or is stopped.
 pub fn is_running(pid: i32) -> bool {
     !matches!(process_state(pid), None | Some('Z' | 'X'))
 }
 
-/// The processes whose parent is `parent`. Reads all of `/proc`: not for tight loops.
+/// Returns the processes whose parent is `parent`. Reads all of `/proc`, so do not call it in tight
+/// loops.
 pub fn child_pids(parent: i32) -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| {
@@ -37,7 +39,8 @@ pub fn child_pids(parent: i32) -> Vec<i32> {
     pids.collect()
 }
 
-/// What follows the name in brackets (which may hold anything): state, parent, group, session …
+/// Returns the fields after the name in parentheses (which may contain anything): state, parent,
+/// group, session …
 fn stat_fields(process: &Path) -> Option<Vec<String>> {
     let stat = std::fs::read_to_string(process.join("stat")).ok()?;
     Some(stat.rsplit_once(')')?.1.split_ascii_whitespace().map(str::to_owned).collect())

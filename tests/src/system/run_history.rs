@@ -1,4 +1,4 @@
-//! A run's log as a test reads it: whole, in its appends, and checked for what must always hold.
+//! A run's log as tests read it: complete, grouped into appends, and checked for its invariants.
 
 use std::ops::RangeInclusive;
 
@@ -13,46 +13,46 @@ use docket_worker::{client::CoordinatorClient, replay, run::BlobCache};
 /// Events that became durable together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedAppend {
-    /// Their places.
+    /// Their seqs.
     pub seqs: RangeInclusive<u64>,
-    /// Their names.
+    /// Their kinds.
     pub kinds: Vec<String>,
 }
 
-/// A run's events, their chain checked.
+/// A run's events, with a checked chain.
 #[derive(Debug, Clone)]
 pub struct RunHistory {
-    /// Envelopes.
     pub envelopes: Vec<Envelope>,
     /// The same, decoded.
     pub events: Vec<RunEvent>,
 }
 
-/// How often something was done again.
+/// How often work was repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RepeatedWork {
-    /// Model calls without an answer at a recovery.
+    /// Model calls without a reply at a recovery.
     pub model_calls: usize,
     /// Batches of tools or gates without results at a recovery.
     pub batches: usize,
 }
 
 impl RunHistory {
-    /// Takes a run's events.
+    /// Builds the history from a run's events.
     ///
     /// # Errors
-    /// Seqs, hashes or epochs do not follow each other, or an event does not decode.
+    /// Returns an error if seqs, hashes or epochs are inconsistent, or an event does not decode.
     pub fn new(envelopes: Vec<Envelope>) -> Result<Self> {
         let mut head = Head::EMPTY;
         let mut epoch = 0;
         let mut events = Vec::with_capacity(envelopes.len());
         for envelope in &envelopes {
             if envelope.kind == "Forked" {
-                // Another stream, on the hash before it; a fork is another task, with epochs of its own.
+                // Another stream, continuing from the previous hash; a fork is another task with its own
+                // epochs.
                 (head.seq, epoch) = (Seq(0), 0);
             }
             head = verify_and_advance(head, envelope)?;
-            // What others write (a tell) bears the epoch in force, or none.
+            // Events of other writers (a user message) have the current epoch, or none.
             ensure!(envelope.epoch.0 >= epoch || envelope.epoch.0 == 0, "epochs only rise: {envelope:?}");
             epoch = epoch.max(envelope.epoch.0);
             events.push(RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str())?);
@@ -60,8 +60,8 @@ impl RunHistory {
         Ok(Self { envelopes, events })
     }
 
-    /// The appends, in order. Events of one append are recorded at one instant and lie at
-    /// neighbouring positions of the whole log.
+    /// Returns the appends, in order. Events of one append are recorded at the same time and have
+    /// adjacent positions in the log.
     pub fn appends(&self) -> Vec<RecordedAppend> {
         let mut appends: Vec<RecordedAppend> = Vec::new();
         let mut last: Option<&Envelope> = None;
@@ -84,12 +84,12 @@ impl RunHistory {
         appends
     }
 
-    /// How many events are of this kind.
+    /// Returns the number of events of this kind.
     pub fn count_kind(&self, kind: &str) -> usize {
         self.envelopes.iter().filter(|envelope| envelope.kind == kind).count()
     }
 
-    /// The tree that the run ended with.
+    /// Returns the tree that the run ended with.
     pub fn final_tree(&self) -> Option<TreeHash> {
         self.events.iter().rev().find_map(|event| match event {
             RunEvent::RunEnded(ended) => ended.tree,
@@ -97,16 +97,16 @@ impl RunHistory {
         })
     }
 
-    /// The events' names, for messages.
+    /// Returns the events' kinds, for messages.
     pub fn format_kinds(&self) -> String {
         let one = |e: &Envelope| format!("{}:{}/{}", e.seq, e.kind, e.epoch);
         self.envelopes.iter().map(one).collect::<Vec<_>>().join(" ")
     }
 
-    /// What was open at each recovery, and so was done again.
+    /// Returns the work that was open at each recovery, and therefore repeated.
     ///
     /// # Errors
-    /// The log does not fold.
+    /// Returns an error if the log does not fold.
     pub fn repeated_work(&self) -> Result<RepeatedWork> {
         let (mut state, mut again) = (RunState::default(), RepeatedWork::default());
         for (envelope, event) in self.envelopes.iter().zip(&self.events) {
@@ -129,7 +129,7 @@ impl RunHistory {
     /// Derives every decision and renders every request again.
     ///
     /// # Errors
-    /// One differs.
+    /// Returns an error if one differs.
     pub async fn verify(&self, client: &CoordinatorClient) -> Result<()> {
         let verified = replay::verify(&self.envelopes, &BlobCache::new(client.clone())).await;
         let verified = verified.map_err(anyhow::Error::from).context("decisions derived again")?;

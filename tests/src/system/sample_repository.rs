@@ -1,4 +1,4 @@
-//! A small repository for a task, and the task in it.
+//! A small repository for a task, and the submit of the task.
 
 use std::path::{Path, PathBuf};
 
@@ -18,10 +18,10 @@ pub struct SampleRepository {
 }
 
 impl SampleRepository {
-    /// Makes it of these files; a path that ends in `.sh` may be executed.
+    /// Creates a repository with these files; a path that ends in `.sh` is executable.
     ///
     /// # Errors
-    /// git or the file system says no.
+    /// Returns an error if git or the file system fails.
     pub fn new(files: &[(&str, &str)]) -> Result<Self> {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::Builder::new().prefix("docket-sample-").tempdir()?;
@@ -36,16 +36,16 @@ impl SampleRepository {
         Ok(Self { folder })
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Submits a task on it as a user would, and gives what the coordinator made of it. `args` are
-    /// further flags.
+    /// Submits a task on it as a user would, and returns the coordinator's record. `args` are
+    /// additional flags.
     ///
     /// # Errors
-    /// It is refused.
+    /// Returns an error if it is refused.
     pub async fn submit(
         &self,
         coordinator: &CoordinatorProcess,
@@ -55,15 +55,15 @@ impl SampleRepository {
         let mut all = vec!["submit", "Do what the script says", "--json", "--repo", repo];
         all.extend(args);
         let row = coordinator.run_docket(&all).await?.into_stdout()?;
-        let row: serde_json::Value = serde_json::from_str(&row).context("what `submit --json` says")?;
+        let row: serde_json::Value = serde_json::from_str(&row).context("the output of `submit --json`")?;
         let id: TaskId = row["id"].as_str().context("an id")?.parse()?;
         Ok((id, coordinator.client().get_task(id).await?.task.spec))
     }
 
-    /// Writes a script file beside the repository's work tree and gives its path.
+    /// Writes a script file next to the repository's work tree and returns its path.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Returns an error if it cannot be written.
     pub fn write_script(&self, text: &str) -> Result<PathBuf> {
         let path = self.path().join(".git").join("script.toml");
         std::fs::write(&path, text)?;
@@ -71,10 +71,10 @@ impl SampleRepository {
     }
 }
 
-/// Makes a repository of a folder, with all that is in it.
+/// Turns a folder with all its files into a repository.
 ///
 /// # Errors
-/// git says no.
+/// Returns an error if git fails.
 pub fn commit_all(folder: &Path) -> Result<()> {
     let steps: [&[&str]; 3] = [
         &["init", "--quiet", "--initial-branch", "main"],

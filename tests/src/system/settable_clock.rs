@@ -1,7 +1,7 @@
 //! The wall clock of a process under test, which a test can set while it runs.
 //!
-//! By libfaketime (Debian's `faketime`), preloaded into the process. It leaves the clocks alone that count since the machine
-//! booted, as a real machine does when its clock is set.
+//! Uses libfaketime (Debian's `faketime`), preloaded into the process. Clocks that count since boot are
+//! unaffected, as on a real machine whose clock is set.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -12,11 +12,11 @@ use anyhow::{Context as _, Result};
 
 use super::scenario_limit::print_notice;
 
-/// Where distributions keep the library: each architecture has a folder of its own.
+/// Where distributions install the library: each architecture has its own folder.
 const LIBRARY_FOLDER: &str = "/usr/lib";
 const LIBRARY_FILE: &str = "faketime/libfaketimeMT.so.1";
 
-/// See the module. Any number of processes may have the same one, as on one machine.
+/// A settable clock; see the module. Any number of processes may share it, as on one machine.
 #[derive(Debug)]
 pub struct SettableClock {
     library: PathBuf,
@@ -24,13 +24,14 @@ pub struct SettableClock {
 }
 
 impl SettableClock {
-    /// One that is right at first; `None` where the library is not installed, which is said and, in CI, a failure.
+    /// Creates a clock with the correct time. Returns `None`, with a notice, if the library is not installed;
+    /// in CI, that is a failure.
     ///
     /// # Errors
-    /// Its file cannot be written.
+    /// Returns an error if its file cannot be written.
     ///
     /// # Panics
-    /// `CI` is set, and the library is not installed.
+    /// Panics if `CI` is set and the library is not installed.
     pub fn new() -> Result<Option<Self>> {
         let Some(library) = find_library(Path::new(LIBRARY_FOLDER)) else {
             let said =
@@ -40,7 +41,7 @@ impl SettableClock {
             return Ok(None);
         };
         let folder = tempfile::Builder::new().prefix("docket-clock-").tempdir()?;
-        // A server of another user reads it too.
+        // A server that runs as another user reads it too.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
         let clock = Self { library, folder };
         clock.set_ahead(0)?;
@@ -51,18 +52,19 @@ impl SettableClock {
         self.folder.path().join("offset")
     }
 
-    /// From now on the clock is so many seconds ahead of the true one; behind it where that is negative.
+    /// Sets the clock this many seconds ahead of the true time, or behind it if negative.
     ///
     /// # Errors
-    /// Its file cannot be written.
+    /// Returns an error if its file cannot be written.
     pub fn set_ahead(&self, seconds: i64) -> Result<()> {
         let fresh = self.folder.path().join("fresh");
         std::fs::write(&fresh, format!("{seconds:+}\n"))?;
-        // Renamed into place: a process that reads it meanwhile finds the old one or the new one.
+        // Renamed into place, so that a process that reads it meanwhile finds the old or the new
+        // one.
         std::fs::rename(&fresh, self.clock_file()).context("the offset takes the place of the one before")
     }
 
-    /// The variables of a process that has this clock.
+    /// Returns the environment variables of a process that uses this clock.
     pub fn environment(&self) -> Vec<(String, String)> {
         let path = |path: &Path| path.to_string_lossy().into_owned();
         [

@@ -1,4 +1,4 @@
-//! A small file system of a test's own, that can be filled to the last page.
+//! A small separate file system for a test, which can be filled to the last page.
 
 use std::{
     io::Write as _,
@@ -8,15 +8,15 @@ use std::{
 use anyhow::Result;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-/// See the module. Unmounted when it is dropped.
+/// A small file system; see the module. Unmounted when dropped.
 #[derive(Debug)]
 pub struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// One of `mebibytes`, that others than root may enter.
+    /// Creates a file system of `mebibytes` MiB that users other than root may enter.
     ///
     /// # Errors
-    /// This process may not mount.
+    /// Returns an error if this process may not mount.
     pub fn new(mebibytes: u32) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let options = format!("size={mebibytes}m,mode=0755");
@@ -24,7 +24,7 @@ impl SmallDisk {
         Ok(Self(folder))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
@@ -33,10 +33,10 @@ impl SmallDisk {
         self.0.path().join("filler")
     }
 
-    /// Takes what room is left, to the last page.
+    /// Takes up all remaining space, to the last page.
     ///
     /// # Errors
-    /// The file that takes it cannot be made.
+    /// Returns an error if the file that takes it up cannot be created.
     pub fn fill(&self) -> Result<()> {
         let mut filler = std::fs::File::create(self.filler_file())?;
         for chunk in [vec![0; 64 * 1024], vec![0; 512]] {
@@ -45,10 +45,10 @@ impl SmallDisk {
         Ok(())
     }
 
-    /// Gives it back.
+    /// Frees that space.
     ///
     /// # Errors
-    /// The file cannot be removed.
+    /// Returns an error if the file cannot be removed.
     pub fn release(&self) -> Result<()> {
         Ok(std::fs::remove_file(self.filler_file())?)
     }

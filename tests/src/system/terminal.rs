@@ -1,4 +1,4 @@
-//! A `docket` at a terminal, as a person has it: keys go in, what stands on the screen comes out.
+//! A `docket` on a terminal, as a user runs it: accepts keys and captures the screen output.
 
 use std::{
     ffi::OsStr,
@@ -20,7 +20,7 @@ use super::{
     wait::{WAIT_MAX, poll_until},
 };
 
-/// See the module. Dropped, its process is killed.
+/// A process on a terminal; see the module. Killed when dropped.
 #[derive(Debug)]
 pub struct DocketTerminal {
     child: tokio::process::Child,
@@ -33,7 +33,7 @@ impl DocketTerminal {
     /// Starts `docket ARGS` on a terminal of 80 columns and 24 rows.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// Returns an error if it cannot be started.
     pub fn start<A: AsRef<OsStr>>(cwd: &Path, env: &[(&str, &OsStr)], args: &[A]) -> Result<Self> {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(&size, None)?;
@@ -45,13 +45,13 @@ impl DocketTerminal {
         command.current_dir(cwd).envs(env.iter().copied()).args(args).kill_on_drop(true);
         command.stdin(slave(&pair.slave)?).stdout(slave(&pair.slave)?).stderr(pair.slave);
         let child = command.spawn().context("docket can be started")?;
-        // The command holds the far end too, and with it the screen would never close.
+        // The command holds the far end too, which would keep the screen open forever.
         drop(command);
         let screen = Arc::new(Mutex::new(Vec::new()));
         let (seen, mut from) = (Arc::clone(&screen), std::fs::File::from(slave(&pair.master)?));
         std::thread::spawn(move || {
             let mut chunk = [0; 4096];
-            // A terminal whose other end is closed answers with an error.
+            // A terminal whose other end is closed returns an error.
             while let Ok(count @ 1..) = from.read(&mut chunk) {
                 seen.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&chunk[..count]);
             }
@@ -59,26 +59,26 @@ impl DocketTerminal {
         Ok(Self { child, keys: pair.master.into(), screen, read_to: 0 })
     }
 
-    /// Its process.
+    /// Returns its pid.
     ///
     /// # Errors
-    /// It has ended.
+    /// Returns an error if it has ended.
     pub fn pid(&self) -> Result<i32> {
         Ok(self.child.id().context("it has ended")?.cast_signed())
     }
 
-    /// Types.
+    /// Types keys.
     ///
     /// # Errors
-    /// Nobody is there any more.
+    /// Returns an error if the process is gone.
     pub fn send_keys(&mut self, keys: &str) -> Result<()> {
         Ok(self.keys.write_all(keys.as_bytes())?)
     }
 
-    /// Waits until `text` stands on the screen, below what was waited for before.
+    /// Waits until `text` is on the screen, after the text of the previous wait.
     ///
     /// # Errors
-    /// It does not come; the error has the screen.
+    /// Returns an error with the screen if it does not appear.
     pub async fn wait_for_text(&mut self, text: &str) -> Result<()> {
         let found =
             poll_until(text, || self.full_output()[self.read_to..].find(text).map(|at| self.read_to + at));
@@ -87,7 +87,7 @@ impl DocketTerminal {
         Ok(())
     }
 
-    /// All that was ever shown.
+    /// Returns all output so far.
     pub fn full_output(&self) -> String {
         String::from_utf8_lossy(&self.screen.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
@@ -95,7 +95,7 @@ impl DocketTerminal {
     /// Waits for its end.
     ///
     /// # Errors
-    /// It does not end.
+    /// Returns an error if it does not end.
     pub async fn wait(&mut self) -> Result<ExitStatus> {
         let ended = tokio::time::timeout(WAIT_MAX, self.child.wait()).await;
         Ok(ended.with_context(|| format!("docket does not end: {}", self.full_output()))??)

@@ -1,20 +1,20 @@
-//! Waiting for a fact.
+//! Waiting for a condition.
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-/// How long a fact may take before a test gives up: far beyond anything seen on a loaded machine,
-/// so that it is never what a test measures.
+/// How long to wait before a test gives up: far longer than anything seen on a loaded machine, so
+/// that no test measures it.
 pub const WAIT_MAX: Duration = Duration::from_secs(90);
 
-/// How often it is looked for.
+/// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Looks until `fact` has something.
+/// Polls until `fact` returns a value.
 ///
 /// # Errors
-/// It has nothing within [`LONG`]; what it was is named.
+/// Returns an error that names `what` if there is none within [`WAIT_MAX`].
 pub async fn wait_until<T>(what: &str, mut fact: impl AsyncFnMut() -> Option<T>) -> Result<T> {
     let deadline = tokio::time::Instant::now() + WAIT_MAX;
     loop {
@@ -28,10 +28,10 @@ pub async fn wait_until<T>(what: &str, mut fact: impl AsyncFnMut() -> Option<T>)
     }
 }
 
-/// [`until`] for a fact that needs no waiting to be looked at.
+/// Like [`wait_until`], for a synchronous check.
 ///
 /// # Errors
-/// As there.
+/// See [`wait_until`].
 pub async fn poll_until<T>(what: &str, mut fact: impl FnMut() -> Option<T>) -> Result<T> {
     let deadline = tokio::time::Instant::now() + WAIT_MAX;
     loop {

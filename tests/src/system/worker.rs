@@ -1,4 +1,4 @@
-//! A worker in a home of its own, as on another machine.
+//! A worker with its own home, as on another machine.
 
 use std::{
     ffi::OsStr,
@@ -19,24 +19,25 @@ use super::{
 };
 use crate::model_server::ModelServer;
 
-/// What a worker is to be like.
+/// Options of a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
-    /// Runs at once.
+    /// Number of concurrent runs.
     pub slots: u32,
-    /// The one queue it serves; none = all.
+    /// The only queue it serves; `None` is all.
     pub queue: Option<QueueName>,
-    /// Where its run processes are to die.
+    /// Where its run processes die.
     pub failpoints: Vec<Failpoint>,
-    /// A run process without progress for so long hangs; none = as usual, many minutes.
+    /// How long a run process may make no progress before it counts as hung; `None` is the default
+    /// of many minutes.
     pub hang_ms: Option<u64>,
-    /// Whether it runs the checks of a run's base, as a worker does by itself.
+    /// Whether it runs the checks of a run's base, as a worker does by default.
     pub base_checks: bool,
     /// Its `docket.toml`.
     pub settings: String,
-    /// Its token; none = the coordinator's own, an administrator's.
+    /// Its token; `None` is the coordinator's own administrator token.
     pub token: Option<String>,
-    /// Variables of its environment, beside its own.
+    /// Additional variables of its environment.
     pub env: Vec<(String, String)>,
 }
 
@@ -55,18 +56,18 @@ impl Default for WorkerOptions {
     }
 }
 
-/// Where a worker is, and whom it works for.
+/// The location of a worker, and its coordinator.
 #[derive(Debug, Clone)]
 pub struct WorkerConnection {
     /// The coordinator's address, as the worker reaches it.
     pub url: String,
-    /// The token it shows.
+    /// The token it presents.
     pub token: String,
-    /// The network namespace it lives in; none = this process's own.
+    /// Its network namespace; `None` is this process's own.
     pub namespace: Option<PathBuf>,
 }
 
-/// See the module.
+/// A worker process; see the module.
 #[derive(Debug)]
 pub struct WorkerProcess {
     process: RunningProcess,
@@ -76,20 +77,20 @@ pub struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts one.
+    /// Starts a worker.
     ///
     /// # Errors
-    /// It does not start.
+    /// Returns an error if it does not start.
     pub async fn start(coordinator: &CoordinatorProcess, options: &WorkerOptions) -> Result<Self> {
         let token = options.token.as_deref().unwrap_or(coordinator.token()).to_owned();
         let post = WorkerConnection { url: coordinator.address().to_owned(), token, namespace: None };
         Self::start_at(post, options.clone()).await
     }
 
-    /// Starts one somewhere else.
+    /// Starts a worker at another location.
     ///
     /// # Errors
-    /// It does not start.
+    /// Returns an error if it does not start.
     pub async fn start_at(post: WorkerConnection, options: WorkerOptions) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("docket-worker-").tempdir()?;
         std::fs::write(home.path().join("docket.toml"), &options.settings)?;
@@ -97,61 +98,59 @@ impl WorkerProcess {
         Ok(Self { process, home, connection: post, options })
     }
 
-    /// Kills it if it has not ended, and starts it again in the home it had.
+    /// Kills it if it is running, and starts it again in its home.
     ///
     /// # Errors
-    /// It does not start.
+    /// Returns an error if it does not start.
     pub async fn restart(&mut self) -> Result<()> {
         self.process.kill().await?;
         self.process = launch(self.home.path(), &self.connection, &self.options).await?;
         Ok(())
     }
 
-    /// The process.
     pub const fn process(&mut self) -> &mut RunningProcess {
         &mut self.process
     }
 
-    /// Its id.
     pub const fn pid(&self) -> i32 {
         self.process.pid()
     }
 
-    /// The end of its log.
+    /// Returns the end of its log.
     pub fn log_tail(&self) -> String {
         self.process.log_tail()
     }
 
-    /// Its run processes.
+    /// Returns its run processes.
     pub fn run_processes(&self) -> Vec<i32> {
         child_pids(self.pid())
     }
 
-    /// The workspaces of its run processes, as they lie in its scratch folder.
+    /// Returns the workspaces of its run processes, in its scratch folder.
     pub fn workspaces(&self) -> Vec<PathBuf> {
         let folders = |of: PathBuf| std::fs::read_dir(of).into_iter().flatten().flatten().map(|at| at.path());
         let runs = folders(self.home.path().join("scratch")).flat_map(folders);
         runs.map(|run| run.join("workspace")).filter(|workspace| workspace.is_dir()).collect()
     }
 
-    /// The run process that a failpoint has stopped, if one is.
+    /// Returns the run process stopped by a failpoint, if there is one.
     pub fn suspended_run(&self) -> Option<i32> {
         self.run_processes().into_iter().find(|pid| is_stopped(*pid))
     }
 
-    /// Asks it to end in order, and waits for that.
+    /// Asks it to end in order, and waits for its end.
     ///
     /// # Errors
-    /// It does not, or says that something went wrong.
+    /// Returns an error if it does not end, or reports a failure.
     pub async fn drain(self) -> Result<()> {
         send_signal(self.pid(), Signal::SIGTERM);
         self.wait_for_exit().await
     }
 
-    /// Waits for its end, which somebody else has asked for.
+    /// Waits for its end after another process has asked for it.
     ///
     /// # Errors
-    /// It does not, or says that something went wrong.
+    /// Returns an error if it does not end, or reports a failure.
     pub async fn wait_for_exit(mut self) -> Result<()> {
         let status = self.process.wait().await?;
         status.success().then_some(()).with_context(|| format!("{status}\n{}", self.process.log_tail()))
@@ -167,10 +166,10 @@ async fn launch(home: &Path, post: &WorkerConnection, options: &WorkerOptions) -
         ("DOCKET_FAILPOINTS", failpoints.as_ref()),
         ("OPENAI_API_KEY", ModelServer::DEFAULT_KEY.as_ref()),
         ("ANTHROPIC_API_KEY", ModelServer::DEFAULT_KEY.as_ref()),
-        // The model server of tests wants its key, wherever it listens.
+        // The tests' model server wants its key, wherever it listens.
         ("DOCKET_BASE_URLS", "http://127.0.0.1:*".as_ref()),
     ];
-    // Checks of the base are an event of every run: suites that count events or checks say whether they want them.
+    // Base checks are an event of every run, so suites that count events or checks opt in.
     if !options.base_checks {
         env.push(("DOCKET_BASE_CHECKS", "false".as_ref()));
     }
@@ -189,10 +188,10 @@ async fn launch(home: &Path, post: &WorkerConnection, options: &WorkerOptions) -
         args.splice(0..0, [enter.as_str(), "--", &binary]);
         tool = TestProgram::Nsenter;
     }
-    // A worker that begins again in a home has said so before.
+    // A worker restarted in a home has logged this before.
     let begun_before = std::fs::read(home.join("worker.log")).map_or(0, |log| log.len());
     let (mut process, _) = RunningProcess::start_program(tool, "worker", home, &env, &args).await?;
-    // A worker whose host cannot hold a sandbox ends here, and says why.
+    // A worker whose host cannot provide a sandbox ends here, and says why.
     let begun = poll_until("a worker that asks for work", || {
         let ended = process.try_exit_status().is_some();
         let log = process.read_log();

@@ -96,7 +96,7 @@ async fn worker_token_is_sufficient_and_grants_nothing_else() -> Result<()> {
     let status = working.process().wait().await?;
     ensure!(!status.success(), "a worker without a good token ends: {status}\n{}", working.log_tail());
     let log = coordinator.run_docket(&["logs", "system/audit"]).await?.into_stdout()?;
-    for act in ["asked to make token builder (worker)", "asked to revoke token builder"] {
+    for act in ["requested creation of token builder (worker)", "requested revocation of token builder"] {
         ensure!(log.contains(act), "{act}: {log}");
     }
     let list = coordinator.run_docket(&["token", "list"]).await?.into_stdout()?;

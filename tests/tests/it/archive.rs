@@ -430,7 +430,7 @@ async fn archived_tasks_are_not_imported_again() -> Result<()> {
     ensure!(all().await? == 0);
     let none = docket(&["archive", "restore", "--batch", "todo"]).await?;
     ensure!(
-        none.code() == Some(3) && none.stderr.contains("no task of batch `todo` is archived"),
+        none.code() == Some(3) && none.stderr.contains("batch `todo` has no archived tasks"),
         "{none:?}"
     );
     docket(&["cancel", waits]).await?.into_stdout()?;

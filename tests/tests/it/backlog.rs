@@ -81,7 +81,7 @@ async fn backlog_is_imported_once_and_atomically() -> Result<()> {
     let refused = stage.import(&file, &repo).await?;
     ensure!(
         refused.code() == Some(2)
-            && refused.stderr.contains("many.jsonl:1701: unknown field `prioritie`; `priority` is meant?"),
+            && refused.stderr.contains("many.jsonl:1701: unknown field `prioritie`; did you mean `priority`?"),
         "{refused:?}"
     );
     ensure!(refused.stderr.contains("nothing was submitted"), "{refused:?}");
@@ -144,7 +144,7 @@ async fn other_formats_are_imported_from_files_and_pipes() -> Result<()> {
     let stage = BacklogHome::new()?;
     let list = stage.write_file("TODO.md", "# Shop\n\n- [ ] Mend it\n\n  ```\n  as so\n  ```\n- [x] Done\n")?;
     let said = stage.import(&list, &["--empty"]).await?.into_stdout()?;
-    ensure!(said.contains("1 task is in the backlog as batch TODO.md; 1 done or closed"), "{said}");
+    ensure!(said.contains("submitted 1 task as batch TODO.md; 1 done or closed"), "{said}");
 
     let issues = json!([
         { "number": 7, "title": "Crash", "body": "b", "labels": [{ "name": "bug" }], "state": "OPEN", "url": "https://github.com/o/n/issues/7" },
@@ -199,9 +199,9 @@ async fn bulk_operations_confirm_list_and_respect_their_filter() -> Result<()> {
     let unasked = stage.run_docket(&["cancel", "--batch", "acts"]).await?;
     ensure!(unasked.code() == Some(2) && unasked.stderr.contains("--yes"), "{unasked:?}");
     let all = stage.run_docket(&["cancel", "--yes"]).await?;
-    ensure!(all.code() == Some(2) && all.stderr.contains("nothing says which tasks are meant"), "{all:?}");
+    ensure!(all.code() == Some(2) && all.stderr.contains("no tasks selected"), "{all:?}");
     let dry = stage.run_docket(&["cancel", "--batch", "acts", "--dry-run"]).await?.into_stdout()?;
-    ensure!(dry.ends_with("700 tasks are meant; nothing was done\n"), "{dry}");
+    ensure!(dry.ends_with("700 tasks match; nothing was changed\n"), "{dry}");
     let said = stage.run_docket(&["cancel", "--batch", "acts", "--yes", "--reason", "not now"]).await?.into_stdout()?;
     ensure!(said == "700 tasks were cancelled, 0 refused\n", "{said}");
     ensure!(stage.list_tasks(&["--state", "cancelled"]).await?.len() == 700);
@@ -235,7 +235,7 @@ async fn bulk_operations_confirm_list_and_respect_their_filter() -> Result<()> {
     ensure!(stage.list_tasks(&["--state", "blocked"]).await?.len() == 10);
     let refused = stage.run_docket(&["unpause", "--state", "blocked,available", "--yes"]).await?;
     ensure!(
-        refused.code() == Some(4) && refused.stdout.contains("10 tasks were let go on, 1 refused"),
+        refused.code() == Some(4) && refused.stdout.contains("10 tasks were unpaused, 1 refused"),
         "{refused:?}"
     );
     ensure!(refused.stderr.contains("Stays"), "{refused:?}");
@@ -326,7 +326,7 @@ async fn swe_bench_instance_becomes_an_applicable_prediction() -> Result<()> {
     let none = coordinator.run_docket(&[&export[..], &["latin"]].concat()).await?;
     ensure!(none.code() == Some(1) && none.stderr.contains("there is nothing to write"), "{none:?}");
     let some = coordinator.run_docket(&[&export[..], &["lite"]].concat()).await?.into_stdout()?;
-    ensure!(some.starts_with("1 prediction is in "), "{some}");
+    ensure!(some.starts_with("wrote 1 prediction to "), "{some}");
 
     // The same instances once more, as another batch; and a chain whose first comes last in its file.
     let more = [&import[..4], &["--batch", "other"], &import[6..], &["--json"]].concat();
@@ -513,7 +513,7 @@ async fn missing_targets_and_all_faults_are_reported() -> Result<()> {
     ] {
         let said = stage.run_docket(args).await?;
         ensure!(
-            said.code() == Some(3) && said.stderr.contains("there is no batch `typo`"),
+            said.code() == Some(3) && said.stderr.contains("no batch `typo`"),
             "{args:?} {said:?}"
         );
     }

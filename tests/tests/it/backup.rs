@@ -150,7 +150,7 @@ async fn backup_replaces_a_crashed_database() -> Result<()> {
     submit("second").await?;
     submit("third").await?;
     let refused = docket(&["db", "restore", path]).await?;
-    ensure!(refused.code() == Some(4) && refused.stderr.contains("end it first"), "{refused:?}");
+    ensure!(refused.code() == Some(4) && refused.stderr.contains("stop it first"), "{refused:?}");
     // Through another home it is not the lock of this one that says so.
     let elsewhere = folder.path().join("elsewhere");
     let store = format!("sqlite:{}", home.join("docket.db").display());

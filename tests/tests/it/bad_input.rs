@@ -107,7 +107,7 @@ async fn commands_with_unknown_targets_fail_cleanly() -> Result<()> {
             args: &["show", "what?"],
             env: &[],
             code: 3,
-            says: &["no id", "docket ps"],
+            says: &["is not a valid id", "docket ps"],
         },
         FailingCommand {
             what: "an ambiguous id",
@@ -219,7 +219,7 @@ async fn commands_with_unknown_targets_fail_cleanly() -> Result<()> {
             args: &["import", "/nowhere/b.jsonl"],
             env: &[],
             code: 2,
-            says: &["/nowhere/b.jsonl", "is it there"],
+            says: &["/nowhere/b.jsonl", "check that it exists"],
         },
         FailingCommand {
             what: "a suite that is none",
@@ -333,7 +333,7 @@ async fn invalid_settings_and_stores_fail_cleanly() -> Result<()> {
             args: &["ps"],
             env: &[("DATABASE_URL", "sqlite:/nonexistent/x.db")],
             code: 5,
-            says: &["/nonexistent/x.db", "is its folder there"],
+            says: &["/nonexistent/x.db", "does its folder exist"],
         },
         FailingCommand {
             what: "a store that is none",
@@ -533,14 +533,14 @@ async fn tasks_cancelled_before_they_began_are_not_waited_for() -> Result<()> {
             args: &["apply", &begun],
             env: &[],
             code: 4,
-            says: &["ended before it had begun", "docket why"],
+            says: &["ended before it started", "docket why"],
         },
         FailingCommand {
             what: "a task that was never run",
             args: &["apply", &never],
             env: &[],
             code: 3,
-            says: &["cancelled", "never run", "docket retry"],
+            says: &["cancelled", "never ran", "docket retry"],
         },
     ];
     check_all_fail_cleanly(coordinator.home(), &cases).await?;

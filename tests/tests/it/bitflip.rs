@@ -88,7 +88,7 @@ async fn collect_flips(raw: &mut RawDatabase) -> Result<Vec<BitFlip>> {
                 named.pop();
                 named.extend(
                     [seq + 1, seq ^ (1 << bit)]
-                        .map(|is| format!("{stream}: seq {is} stands where {seq} belongs")),
+                        .map(|is| format!("{stream}: found seq {is} instead of {seq}")),
                 );
                 named.push(format!("{stream}: its events end at {}", seq - 1));
             }

@@ -53,7 +53,7 @@ async fn check_batch_budget(place: StoreLocation) -> Result<()> {
     let waits = tasks.iter().find(|task| task.run.is_none()).context("one waits")?;
     for task in [rests, waits] {
         let why = docket(&["why", &task.id.to_string()]).await?.into_stdout()?;
-        ensure!(why.contains("may use no more") && why.contains("docket batch budget"), "{why}");
+        ensure!(why.contains("budget is used up") && why.contains("docket batch budget"), "{why}");
     }
     let listed = docket(&["ps", "--batch", "todo"]).await?.into_stdout()?;
     ensure!(listed.contains("blocked") && listed.contains("1000 tokens"), "{listed}");
@@ -148,7 +148,7 @@ async fn budget_applies_to_the_named_batch_and_changes_are_reported() -> Result<
             ensure!(found.stdout.contains(id), "{args:?}: {found:?}");
         }
         let none = stage.run_docket(&["archive", "list", "--batch", called]).await?;
-        ensure!(none.stderr.contains("no such task is archived"), "{none:?}");
+        ensure!(none.stderr.contains("no matching archived tasks"), "{none:?}");
     }
     let typed_wrong = stage.run_docket(&["archive", "list", "--batch", "tood.jsonl"]).await?;
     ensure!(typed_wrong.code() == Some(3), "{typed_wrong:?}");
@@ -210,7 +210,7 @@ async fn invalid_budget_is_never_ignored() -> Result<()> {
     ] {
         let refused = stage.import(&[wrong.clone(), task.clone()], &["--skip-bad"]).await?;
         ensure!(
-            refused.code() == Some(2) && refused.stderr.contains("a budget is never left out"),
+            refused.code() == Some(2) && refused.stderr.contains("an invalid budget is never skipped"),
             "{wrong}: {refused:?}"
         );
     }

@@ -334,7 +334,7 @@ async fn invalid_settings_end_the_run(house: &CheckFixture) -> Result<()> {
     let view = house.coordinator.wait_until_ended(task).await?;
     let shown = house.coordinator.run_docket(&["show", &task.to_string()]).await?.into_stdout()?;
     ensure!(
-        server.call_count() == 0 && shown.contains("`lint.ruff.extensions` must be a list of endings"),
+        server.call_count() == 0 && shown.contains("`lint.ruff.extensions` must be a list of extensions"),
         "{shown}"
     );
     ensure!(view.task.failures == 1, "{:?}", view.task);

@@ -217,7 +217,7 @@ async fn clock_a_day_ahead_for_seconds_stops_nothing() -> Result<()> {
     })
     .await?;
     let log = coordinator.log_tail();
-    ensure!(log.contains("clock jumped 86") && log.contains("s ahead; it is followed if"), "{log}");
+    ensure!(log.contains("clock jumped 86") && log.contains("s ahead; the jump is followed if"), "{log}");
     let doctor = coordinator.run_docket(&["doctor"]).await?.stdout;
     ensure!(doctor.contains("the coordinator's clock was stepped"), "{doctor}");
 

@@ -195,7 +195,7 @@ async fn comparison_of_two_models_has_exact_figures() -> Result<()> {
     }
     let batch = told["batch"].as_str().context("a batch")?;
     let open = coordinator.run_docket(&["compare", "--of", batch]).await?;
-    ensure!(open.code() == Some(1) && open.stderr.contains("not all of them have ended"), "{open:?}");
+    ensure!(open.code() == Some(1) && open.stderr.contains("not all tasks have ended"), "{open:?}");
     let wrong_lines = tasks.path().join("wrong.jsonl");
     std::fs::write(&wrong_lines, "{\"text\": \"x\"}\n{\"txt\": \"x\"}\n")?;
     let wrong_lines = path(&wrong_lines)?;

@@ -127,7 +127,7 @@ async fn reading_child_answers_and_its_changes_are_dropped() -> Result<()> {
     let (id, below) = (child.id.to_string(), child.last_run.context("a run")?.to_string());
     let replay = stage.coordinator.run_docket(&["replay", &run, "--children"]).await?.into_stdout()?;
     ensure!(
-        replay.contains("what t2-0 gave away: Look") && replay.contains("It holds: own words"),
+        replay.contains("delegated by t2-0: Look") && replay.contains("It holds: own words"),
         "{replay}"
     );
     let logs = stage.coordinator.run_docket(&["logs", &run, "--children"]).await?.into_stdout()?;

@@ -45,7 +45,7 @@ async fn check_drained_run_continues_elsewhere(place: StoreLocation) -> Result<(
     let waiting = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::OpenAi, "drain")).await?;
 
     send_signal(worker.pid(), Signal::SIGTERM);
-    poll_until("a drain", || worker.log_tail().contains("asked to end").then_some(()))
+    poll_until("a drain", || worker.log_tail().contains("shutting down").then_some(()))
         .await
         .with_context(|| worker.log_tail())?;
     ensure!(!worker.run_processes().is_empty(), "the turn goes on: {}", worker.log_tail());

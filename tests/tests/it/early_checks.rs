@@ -100,10 +100,10 @@ async fn check_faults_are_reported_early(place: &StoreLocation) -> Result<()> {
         (&["--branch", "taken"], &taken),
         (&["--branch", "folder"], &["--branch", "folder/of-others"]),
         (&["--branch", "taken/below"], &["--branch", "`taken` is there"]),
-        (&["--branch", "a..b"], &["--branch", "a..b", "git takes"]),
+        (&["--branch", "a..b"], &["--branch", "a..b", "valid git branch name"]),
         (&["--branch", "x", "--empty"], &["--branch", "--empty", "--repo"]),
         (&["--push", "--empty"], &["--push", "--empty", "--repo"]),
-        (&["--push", "--branch", "theirs"], &["--branch", "`theirs` of the remote origin exists"]),
+        (&["--push", "--branch", "theirs"], &["--branch", "`theirs` already exists on the remote origin"]),
         (&["--tests", "pytest \""], &["--tests", "is not valid shell syntax"]),
         (&["--tests", " "], &["--tests", "empty"]),
         (&["--setup", "if true; then"], &["--setup", "is not valid shell syntax"]),
@@ -123,7 +123,7 @@ async fn check_faults_are_reported_early(place: &StoreLocation) -> Result<()> {
     )?;
     house.git_output(&["remote", "rename", "origin", "elsewhere"]).await?;
     for verb in ["run", "submit"] {
-        let says = ["--push", "no remote `origin`", "there are: elsewhere"];
+        let says = ["--push", "no remote `origin`", "existing remotes: elsewhere"];
         assert_usage_error(&house.run_task_command(verb, &["--push"]).await?, &says)?;
     }
     house.assert_no_task().await?;
@@ -163,10 +163,10 @@ async fn unusable_repository_is_a_usage_error() -> Result<()> {
     let base = house.server.base_url(ModelProvider::OpenAi);
     for verb in ["run", "submit"] {
         for (repo, more, says) in [
-            (&missing, &[][..], "there is no folder"),
+            (&missing, &[][..], "no folder"),
             (&outside, &[], "in no git repository"),
-            (&empty, &[], "names no commit"),
-            (&whole, &["--commit", "nowhere"], "`nowhere` names no commit"),
+            (&empty, &[], "is not a commit"),
+            (&whole, &["--commit", "nowhere"], "`nowhere` is not a commit"),
             (&copy, &[], "--include-dirty"),
         ] {
             let args = [verb, "Do it", "--model", "openai:m", "--base-url", &base, "--repo", repo];
@@ -199,9 +199,9 @@ async fn every_import_line_is_checked_like_a_single_task() -> Result<()> {
     ensure!(done.code() == Some(2), "{done:?}");
     for says in [
         "todo.jsonl:1: `branch`: the branch `taken` exists",
-        "todo.jsonl:3: `branch`: the task of line 2",
+        "todo.jsonl:3: `branch`: the task on line 2",
         "todo.jsonl:4: `tests`: `(` is not valid shell syntax",
-        "todo.jsonl:5: `branch`: the branch `theirs` of the remote",
+        "todo.jsonl:5: `branch`: the branch `theirs` already exists on the remote",
     ] {
         ensure!(done.stderr.contains(says), "{says}: {}", done.stderr);
     }

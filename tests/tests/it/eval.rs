@@ -182,9 +182,9 @@ async fn core_tasks_succeed_with_every_engine() -> Result<()> {
     ensure!(report.common == ["file-names", "mixed-numbers"], "{:?}", report.common);
     // Each engine takes its own way to the same end.
     for (task, engine, words) in [
-        ("file-names", "architect", &["the patch cannot be taken", "coder: step 1", "step 1 is done"][..]),
+        ("file-names", "architect", &["the patch is invalid", "coder: step 1", "step 1 is done"][..]),
         ("mixed-numbers", "architect", &["coder: final checks: mend pantry/amounts.py", "verdict: finish"]),
-        ("file-names", "team", &["the tester answered: failed", "verdict: retry", "coder: round 2"]),
+        ("file-names", "team", &["the tester replied: failed", "verdict: retry", "coder: round 2"]),
         ("file-names", "sop", &["tests_pass: failed", "tests_pass: passed", "[complete_task]"]),
         ("mixed-numbers", "sop", &["Refused by policy (mode)", "[plan_card]"]),
     ] {
@@ -462,7 +462,7 @@ async fn suite_errors_name_file_line_and_key() -> Result<()> {
         ("fixtures/cellar", "fixtures/attic", &["line 2", "`repo`", "attic"]),
         ("[limits]", "engines = [\"dream\"]\n[limits]", &["line 6", "`engines[0]`", "react"]),
         ("[limits]", "engines = [\"react\"", &["tasks/shelf.toml", "line"]),
-        ("title = \"One shelf\"", "commit = \"main\"", &["line 3", "`commit`", "no git repository"]),
+        ("title = \"One shelf\"", "commit = \"main\"", &["line 3", "`commit`", "not a git repository"]),
         ("text = \"Count all shelves.\"", "text = \" \"", &["line 4", "`text`"]),
         ("text = \"Count all shelves.\"", "", &["missing field `text`"]),
         ("script = ", "model = \"scripted:y\"\nscripts = {}\n# ", &["`scripts`", "react"]),
@@ -479,8 +479,8 @@ async fn suite_errors_name_file_line_and_key() -> Result<()> {
     let good = TestSuite::new(&[])?;
     for (args, says) in [
         (&["--only", "nothing"][..], "--only"),
-        (&["--engine", "plan"], "no script for the engine `plan`"),
-        (&["--engine", "dream"], "there is no engine `dream`"),
+        (&["--engine", "plan"], "needs a script for the engine `plan`"),
+        (&["--engine", "dream"], "unknown engine `dream`"),
         (&["--model", "openai:x", "--base-url", "nowhere"], "--base-url"),
     ] {
         // An engine that cannot be tried with any task leaves nothing to try; `script` is one for any engine.

@@ -174,7 +174,7 @@ async fn fork_with_another_model_uses_its_own_parameters() -> Result<()> {
     std::fs::write(stage.coordinator.home().join("docket.toml"), prices)?;
     let run = stage.run.to_string();
     for (wrong, said) in [
-        (["--engine", "planner"], "there is no engine `planner`; this build has react"),
+        (["--engine", "planner"], "unknown engine `planner`; this build has react"),
         (["--hint", " "], "--hint must be"),
         (["--model", "scripted:none"], "give --script FILE"),
     ] {

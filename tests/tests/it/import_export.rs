@@ -413,6 +413,6 @@ async fn gc_keeps_referenced_blobs_and_deletes_the_rest() -> Result<()> {
     std::fs::remove_dir_all(home.join("cache"))?;
     ensure!(collect_views(async |args| run_docket(home, args).await, &id).await? == before, "all is as it was");
     let said = run_docket(home, &["gc"]).await?.into_stdout()?;
-    ensure!(said.contains("to go: none"), "{said}");
+    ensure!(said.contains("unreferenced: none"), "{said}");
     Ok(())
 }

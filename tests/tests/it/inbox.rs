@@ -50,6 +50,6 @@ async fn committed_inbox_rows_become_tasks_and_invalid_rows_are_listed() -> Resu
     let gone = coordinator.run_docket(&["inbox", "drop", &bad]).await?;
     ensure!(gone.code() == Some(3) && gone.stderr.contains("there is no such row"), "{gone:?}");
     let audit = coordinator.run_docket(&["logs", "system/audit"]).await?.into_stdout()?;
-    ensure!(audit.contains(&format!("asked to drop row {bad} of the inbox")), "{audit}");
+    ensure!(audit.contains(&format!("requested removal of inbox row {bad}")), "{audit}");
     coordinator.end_and_check().await
 }

@@ -66,7 +66,7 @@ async fn snapshot_over_several_appends_is_atomic() -> Result<()> {
             kind: docket_schema::snapshot::EntryKind::File,
             mode: 0o644,
             size: bytes.len() as u64,
-            hash: docket_schema::ids::BlobHash::of(bytes),
+            hash: docket_schema::ids::BlobHash::hash_bytes(bytes),
         },
     );
     ensure!(history.final_tree() == Some(expected.tree_hash()), "the tree is not that of all parts");

@@ -73,7 +73,7 @@ mod served;
 mod shared_home;
 mod step;
 mod storage;
-mod source_structure;
+mod structure;
 mod stuck_writer;
 mod task_policy;
 mod telemetry;

@@ -360,7 +360,7 @@ async fn doctor_starts_mcp_servers() -> Result<()> {
         ensure!(line(name).contains("does not work in an empty workspace"), "{doctor}");
         ensure!(!line(name).trim_start().starts_with("ok"), "{doctor}");
     }
-    ensure!(line("`inside`").contains("not tried, its command names files of a workspace"), "{doctor}");
+    ensure!(line("`inside`").contains("not tested: its command refers to files in a workspace"), "{doctor}");
     Ok(())
 }
 

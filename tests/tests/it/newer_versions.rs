@@ -53,7 +53,7 @@ async fn run_of_an_unknown_engine_is_shown_without_judging_decisions() -> Result
         let verified = run_docket(home.path(), args).await?;
         ensure!(verified.code() == Some(7), "{args:?}: {verified:?}");
         ensure!(verified.stdout.contains("this build has no engine later"), "{verified:?}");
-        ensure!(verified.stdout.contains("the log holds"), "{verified:?}");
+        ensure!(verified.stdout.contains("the log is valid"), "{verified:?}");
     }
     // To look needs no engine.
     let shown = run_docket(home.path(), &["replay", &run]).await?;

@@ -310,9 +310,9 @@ async fn refused_delivery_is_retried_dead_lettered_and_retried_manually() -> Res
     let bad = receiver.received("bad");
     ensure!(bad.len() == 4 && bad[3].id == bad[0].id && bad[3].body == bad[0].body, "{bad:?}");
     for (args, code, words) in [
-        (&["notify", "retry", short, "--target", "ok"][..], 4, "took notification"),
+        (&["notify", "retry", short, "--target", "ok"][..], 4, "was already delivered to"),
         (&["notify", "retry", short, "--target", "nobody"], 3, "is not for `nobody`"),
-        (&["notify", "retry", "ffffffffff"], 3, "there is no notification"),
+        (&["notify", "retry", "ffffffffff"], 3, "no notification matches"),
         (&["notify", "test", "--target", "nobody"], 3, "bad, gone, busy"),
     ] {
         let refused = coordinator.run_docket(args).await?;
@@ -321,7 +321,7 @@ async fn refused_delivery_is_retried_dead_lettered_and_retried_manually() -> Res
     let tried = coordinator.run_docket(&["notify", "test", "--target", "ok"]).await?.into_stdout()?;
     ensure!(tried.contains("ok: delivered"), "{tried}");
     let tried = coordinator.run_docket(&["notify", "test", "--target", "gone"]).await?;
-    ensure!(tried.code() == Some(1) && tried.stdout.contains("gone: dead: it answers 410"), "{tried:?}");
+    ensure!(tried.code() == Some(1) && tried.stdout.contains("gone: dead: replied 410"), "{tried:?}");
     let audit = coordinator.run_docket(&["logs", "system/audit"]).await?.into_stdout()?;
     ensure!(audit.contains("once more") && audit.contains("try telling gone"), "{audit}");
     coordinator.end_and_check().await
@@ -463,7 +463,7 @@ async fn command_target_gets_stdin_and_is_ended_in_time() -> Result<()> {
         let dead = wait_for_delivery(&coordinator, (id, target), is_in_state(DeliveryState::Dead)).await?;
         Ok(format!("{} {}", dead.attempts, dead.why.unwrap_or_default()))
     };
-    ensure!(why("fails").await? == "2 it ends with status 3: nope", "{}", why("fails").await?);
+    ensure!(why("fails").await? == "2 the command exited with status 3: nope", "{}", why("fails").await?);
     let tries = std::fs::read_to_string(&tried)?;
     ensure!(tries == format!("{id}\n{id}\n"), "the same id each time: {tries}");
     ensure!(why("hangs").await?.contains("did not end within 300 ms"), "{}", why("hangs").await?);
@@ -493,7 +493,7 @@ async fn invalid_targets_are_rejected_by_name_and_missing_targets_reported() -> 
     for (text, words) in [
         (hook(""), "`secret`, `secret_env`, `secret_file`"),
         (hook("secret = \"swordfish\""), "`secret` is not whsec_"),
-        (hook("secret_env = \"NO_SUCH_SECRET\""), "the environment has no NO_SUCH_SECRET"),
+        (hook("secret_env = \"NO_SUCH_SECRET\""), "NO_SUCH_SECRET is not set in the environment"),
         (hook(&format!("secret_file = \"{}\"", secret.display())), "chmod 600"),
         (hook("secret_env = \"X\"\non = [\"task.praised\"]"), "`on` is not a list of kinds"),
     ] {

@@ -417,7 +417,7 @@ fault = { kind = "overloaded", times = 3 }
     let mut terminal = start("main")?;
     terminal.wait_for_text("waiting for the model's provider since").await?;
     terminal.wait_for_text("next try at").await?;
-    terminal.wait_for_text("and `docket up` continues it then").await?;
+    terminal.wait_for_text("and `docket up` continues it").await?;
     let status = terminal.wait().await?;
     ensure!(status.success() && terminal.full_output().contains("a.txt"), "{status}: {}", terminal.full_output());
 

@@ -108,7 +108,7 @@ async fn check_pause_and_continue(place: StoreLocation) -> Result<()> {
     stage.middle_workspace().await?;
     let run = stage.coordinator.client().get_task(task).await?.task.run.context("a run")?;
     let said = stage.docket_output(&["pause", &run.to_string()]).await?;
-    ensure!(said.contains("rests at its next turn"), "{said}");
+    ensure!(said.contains("pauses at its next turn"), "{said}");
     ensure!(stage.task_row(task).await?["state"] == "running", "it works on");
     stage.release_command().await?;
     let rests = wait_until("a paused task", async || {
@@ -152,7 +152,7 @@ async fn check_pause_and_continue(place: StoreLocation) -> Result<()> {
     ensure!(history.envelopes[at].turn.0 == 2, "at the turn's end: {}", history.format_kinds());
     ensure!(matches!(history.events[at + 1], RunEvent::Unpaused(_)), "{}", history.format_kinds());
     let followed = stage.docket_output(&["follow", &id]).await?;
-    ensure!(followed.contains("wants it paused") && followed.contains("lets it go on"), "{followed}");
+    ensure!(followed.contains("pause requested by") && followed.contains("unpaused by"), "{followed}");
     for act in ["pause", "unpause"] {
         let refused = stage.coordinator.run_docket(&[act, id.as_str()]).await?;
         ensure!(refused.code() == Some(4) && refused.stderr.contains("it has ended"), "{refused:?}");

@@ -84,7 +84,7 @@ async fn tasks_on_one_tree_share_an_identical_prompt_prefix() -> Result<()> {
     let shown: Value = serde_json::from_str(&shown)?;
     ensure!(shown["cache_hit_percent"].as_u64().is_some_and(|hit| (30..=100).contains(&hit)), "{shown}");
     let shown = coordinator.run_docket(&["show", &runs[1].to_string()]).await?.into_stdout()?;
-    ensure!(shown.contains("% from the provider's cache)"), "{shown}");
+    ensure!(shown.contains("% cached by the provider)"), "{shown}");
     for run in runs {
         coordinator.run_history(run).await?.verify(coordinator.client()).await?;
     }

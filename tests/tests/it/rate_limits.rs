@@ -122,7 +122,7 @@ async fn run_waiting_for_a_permit_is_drained_and_continues_elsewhere() -> Result
     // Its row says that it runs: whoever looks is told that it waits, and for what.
     wait_until("a run that waits", async || {
         let why = stage.docket_output(&["why", &id]).await.ok()?;
-        why.contains("it waits for the limit of openai, 1/h requests").then_some(())
+        why.contains("it waits for the rate limit of openai, 1/h requests").then_some(())
     })
     .await?;
     for args in [&["ps"][..], &["show", &id], &["ps", "--json"], &["show", "--json", &id]] {

@@ -311,7 +311,7 @@ async fn check_running_runs_are_stopped(coordinator: &CoordinatorProcess) -> Res
         .await?;
     let refused = coordinator.run_docket(&["resume", &run.to_string(), "--turn", "2"]).await?;
     ensure!(
-        refused.code() == Some(4) && refused.stderr.contains("the last one that has is 1"),
+        refused.code() == Some(4) && refused.stderr.contains("the last finished turn is 1"),
         "{refused:?}"
     );
     let forked = coordinator.run_docket(&["fork", &run.to_string(), "--json"]).await?.into_stdout()?;
@@ -477,7 +477,7 @@ async fn shell_has_its_own_terminal_and_asks_about_changes() -> Result<()> {
     person.wait_for_text("~ state.txt").await?;
     person.wait_for_text("[r]esume").await?;
     person.send_keys("f\r")?;
-    person.wait_for_text("goes on from turn 1").await?;
+    person.wait_for_text("continues from turn 1").await?;
     ensure!(person.wait().await?.success(), "{}", person.full_output());
     let tree = coordinator.client().get_lineage(run).await?;
     let task = tree.runs.get(1).context("a fork")?.run.task;

@@ -33,7 +33,7 @@ async fn schedule_creates_tasks_from_the_last_pinned_base() -> Result<()> {
     ensure!(wrong.code() == Some(2) && wrong.stderr.contains("the hour `25`"), "{wrong:?}");
     ensure!(add("0 3 * * 1-5", &[]).await?.into_stdout()?.contains("fires next at"));
     let twice = add("0 4 * * *", &[]).await?;
-    ensure!(twice.code() != Some(0) && twice.stderr.contains("there is a schedule"), "{twice:?}");
+    ensure!(twice.code() != Some(0) && twice.stderr.contains("already exists"), "{twice:?}");
     let listed = docket(&["schedule"]).await?;
     ensure!(listed.contains("0 3 * * 1-5") && listed.contains("Europe/Berlin"), "{listed}");
 

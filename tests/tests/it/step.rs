@@ -147,7 +147,7 @@ async fn failed_run_opens_at_the_failure_and_can_be_stepped() -> Result<()> {
     terminal.press("\u{1b}")?;
     terminal.wait_for_texts(&["3 files after turn 4"])?;
     terminal.press("1x")?;
-    terminal.wait_for_texts(&["their hash is the recorded one", "\"max_tokens\": "])?;
+    terminal.wait_for_texts(&["their hash matches the recorded one", "\"max_tokens\": "])?;
     terminal.press("6")?;
     terminal.wait_for_texts(&["tokens", "this turn", "up to here"])?;
     terminal.press("?")?;
@@ -178,10 +178,10 @@ async fn turns_and_runs_can_be_compared_and_resumed() -> Result<()> {
     let home = StepHome::new().await?;
     let args = ["step", &home.failed, "--with", &home.succeeded];
     let mut terminal = TestTerminal::open(home.path(), &[], &args)?;
-    terminal.wait_for_texts(&["they part at turn 1", "only one of the runs has this turn"])?;
+    terminal.wait_for_texts(&["the runs diverge at turn 1", "only one of the runs has this turn"])?;
     terminal.press("gj")?;
     // All of it is there, so that a page further is one.
-    terminal.wait_for_texts(&["the model decided otherwise", "I write it well.", "≠", " of 21"])?;
+    terminal.wait_for_texts(&["the model decided differently", "I write it well.", "≠", " of 21"])?;
     terminal.press(" ")?;
     terminal.wait_for_texts(&["-bad", "+good"])?;
     terminal.press("mjjjc")?;
@@ -189,9 +189,9 @@ async fn turns_and_runs_can_be_compared_and_resumed() -> Result<()> {
 
     // What goes on from here: a new run of the same task, and a new task. Each asks first.
     terminal.press("gjr")?;
-    terminal.wait_for_texts(&["docket resume", "--turn 1", "y does it now"])?;
+    terminal.wait_for_texts(&["docket resume", "--turn 1", "y confirms"])?;
     terminal.press("n")?;
-    terminal.wait_for_screen("the question is gone", |screen| !screen.contains("y does it now"))?;
+    terminal.wait_for_screen("the question is gone", |screen| !screen.contains("y confirms"))?;
     let resumed = confirm_action(&mut terminal, "r")?;
     let forked = confirm_action(&mut terminal, "f")?;
     terminal.press("q")?;
@@ -215,13 +215,13 @@ async fn turns_and_runs_can_be_compared_and_resumed() -> Result<()> {
 /// Confirms what a key asks, and gives the run that goes on.
 fn confirm_action(terminal: &mut TestTerminal, key: &str) -> Result<String> {
     terminal.press(key)?;
-    terminal.wait_for_texts(&["y does it now"])?;
+    terminal.wait_for_texts(&["y confirms"])?;
     terminal.press("y")?;
-    let screen = terminal.wait_for_texts(&["goes on after turn 1"])?;
+    let screen = terminal.wait_for_texts(&["continues after turn 1"])?;
     let said = screen.lines().last().and_then(|line| line.strip_prefix("run ")).context("a new run")?;
     // Moving takes the message away, so that the next one is not taken for this one.
     terminal.press("kj")?;
-    terminal.wait_for_screen("another line", |screen| !screen.contains("goes on after turn 1"))?;
+    terminal.wait_for_screen("another line", |screen| !screen.contains("continues after turn 1"))?;
     Ok(said.split(' ').next().context("its id")?.to_owned())
 }
 

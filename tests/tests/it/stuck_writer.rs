@@ -122,7 +122,7 @@ async fn check_stuck_writer(place: StoreLocation) -> Result<()> {
     let status = coordinator.process().wait().await?;
     let log = coordinator.log_tail();
     ensure!(status.success(), "{status}\n{log}");
-    ensure!(log.contains("left behind") || log.contains("did not close"), "{log}");
+    ensure!(log.contains("is abandoned") || log.contains("did not close"), "{log}");
     ensure!(abandoned.await?.is_err(), "it was acknowledged");
     intruder.unlock().await?;
     coordinator.restart().await?;

@@ -96,7 +96,7 @@ async fn why_names_the_blocker_in_one_line_and_its_remedy_works() -> Result<()> 
         WorkerProcess::start(&stage.coordinator, &WorkerOptions { slots: 2, env, ..WorkerOptions::default() })
             .await?;
     stage.wait_for_state(&first, TaskState::Running).await?;
-    stage.assert_kept_by(&first, "runs", "runs: worker").await?;
+    stage.assert_kept_by(&first, "runs", "is running on worker").await?;
 
     let second = stage.submit_task(QUICK, &["--key", "branch/main"]).await?;
     stage.assert_kept_by(&second, "key_full", "branch/main").await?;

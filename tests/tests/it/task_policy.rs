@@ -126,7 +126,7 @@ async fn task_policy_adds_to_the_worker_policy_and_can_change_mid_run() -> Resul
     ensure!(found.iter().map(|(said, class)| (said.as_str(), *class)).eq(expected), "{found:?}");
     coordinator.run_docket(&["verify", &run]).await?.into_stdout()?;
     let logs = coordinator.run_docket(&["logs", &run]).await?.into_stdout()?;
-    ensure!(logs.contains("1 rules in the place of the task's policy"), "{logs}");
+    ensure!(logs.contains("1 rules replace the task's policy"), "{logs}");
 
     let json = coordinator.run_docket(&["policy", "show", &run, "--json"]).await?.into_stdout()?;
     let json: serde_json::Value = serde_json::from_str(&json)?;
@@ -137,7 +137,7 @@ async fn task_policy_adds_to_the_worker_policy_and_can_change_mid_run() -> Resul
     ensure!(json["verdicts"].as_array().is_some_and(|all| all.contains(&pushed)), "{json}");
     let shown = coordinator.run_docket(&["policy", "show", &run]).await?.into_stdout()?;
     ensure!(
-        shown.contains("later-no-echo") && shown.contains("4 calls refused (66.7 of a hundred)"),
+        shown.contains("later-no-echo") && shown.contains("4 calls refused (66.7 %)"),
         "{shown}"
     );
     let json = coordinator.run_docket(&["show", &run, "--json"]).await?.into_stdout()?;
@@ -167,7 +167,7 @@ async fn policy_failing_its_own_examples_is_rejected_before_submit() -> Result<(
     let refused = sample.submit(&coordinator, &args).await;
     let said = format!("{:#}", refused.err().context("it was taken")?);
     ensure!(
-        said.contains("rules[0].misses[0] must be something of which `later-no-echo` does not speak"),
+        said.contains("rules[0].misses[0] must not be matched by `later-no-echo`"),
         "{said}"
     );
     let checked = coordinator.run_docket(&["policy", "check", file]).await?;

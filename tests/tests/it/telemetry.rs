@@ -314,12 +314,12 @@ async fn rejecting_collector_is_reported_once_and_gets_all_spans_later() -> Resu
         let run = coordinator.wait_until_ended(task).await?.task.last_run.context("a run")?;
         wait_until("three tries", async || (shared.lock().expect("whole").refused >= 3).then_some(())).await?;
         let said = coordinator.log_tail();
-        let told = said.lines().filter(|line| line.contains("traces are not sent")).collect::<Vec<_>>();
+        let told = said.lines().filter(|line| line.contains("trace export failed")).collect::<Vec<_>>();
         ensure!(told.len() == 1 && told[0].contains(remedy) && told[0].contains(status.as_str()), "{told:?}");
-        ensure!(!said.contains("are left out"), "{said}");
+        ensure!(!said.contains("are skipped"), "{said}");
         shared.lock().expect("whole").refuses = 0;
         wait_for_root_span(&shared, run).await?;
-        wait_until("the good news", async || coordinator.log_tail().contains("traces are sent again").then_some(()))
+        wait_until("the good news", async || coordinator.log_tail().contains("trace export has recovered").then_some(()))
             .await?;
         let history = coordinator.run_history(run).await?;
         let own: Vec<&Envelope> = history.envelopes.iter().collect();
@@ -381,7 +381,7 @@ async fn restored_backup_is_not_sent_again() -> Result<()> {
     let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     go(&coordinator).await?;
     ensure!(of(kept) == before && of(lost) == before_lost, "sent again: {before} and {}", of(kept));
-    ensure!(coordinator.log_tail().contains("traces go on from its end"), "{}", coordinator.log_tail());
+    ensure!(coordinator.log_tail().contains("export continues from its end"), "{}", coordinator.log_tail());
     serving.abort();
     coordinator.end_and_check().await
 }

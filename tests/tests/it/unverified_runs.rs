@@ -159,7 +159,7 @@ async fn tests_without_a_runner_are_shown_as_unverified() -> Result<()> {
     let said = run_in_own_home(home, &files, "").await?;
     ensure!(said.code() == Some(1) && said.stdout.is_empty(), "no patch, and a failure: {said:?}");
     for words in [
-        "before the work: check tests did not run: pytest is not there",
+        "before the run: check tests did not run: pytest is not there",
         "blocked, unverified",
         " accept` completes",
     ] {
@@ -240,7 +240,7 @@ async fn unverified_setting_completes_or_fails_runs_without_asking() -> Result<(
         (
             "complete",
             0,
-            "nothing verified this result: the final check `tests` did not run: pytest is not there",
+            "this result is unverified: the final check `tests` did not run: pytest is not there",
         ),
         ("fail", 1, "the result is unverified: the final check `tests` did not run: pytest is not there"),
     ] {

@@ -220,10 +220,10 @@ async fn drained_up_continues_as_a_coordinator() -> Result<()> {
     let worker = worker.await?;
     let name = worker["name"].as_str().context("a name")?;
     house.run_docket(&["workers", "drain", name, "--wait"]).await?.into_stdout()?;
-    wait_until("its word", async || up.read_log().contains("goes on as a coordinator").then_some(())).await?;
+    wait_until("its word", async || up.read_log().contains("continues as a coordinator").then_some(())).await?;
     let task = house.submit_task(&[]).await?;
     let why = house.run_docket(&["why", &task]).await?.into_stdout()?;
-    ensure!(why.contains("no worker has been heard of lately"), "{why}");
+    ensure!(why.contains("no worker has been heard from recently"), "{why}");
     let (mut other, _) = RunningProcess::start_docket("worker", house.home.path(), &[], &["worker", "--slots", "1"]).await?;
     let row = house.wait_until_ended(&task).await.with_context(|| other.log_tail())?;
     ensure!(row["state"] == "completed", "{row}");

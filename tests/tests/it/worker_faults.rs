@@ -154,7 +154,7 @@ async fn check_waits_for_a_server(place: StoreLocation) -> Result<()> {
     let started = stage.coordinator.run_docket(&["logs", &run, "--json"]).await?.into_stdout()?;
     ensure!(started.contains("mcp__notes__count"), "{started}");
     let log = stage.coordinator.run_docket(&["logs", &format!("task/{}", tasks[0])]).await?.into_stdout()?;
-    ensure!(log.contains("a fault of the worker"), "{log}");
+    ensure!(log.contains("worker fault"), "{log}");
     // The fault is over: nothing names it any more.
     let named = wait_until("a worker without a fault", async || {
         let said = stage.coordinator.run_docket(&["workers"]).await.ok()?.stdout;
@@ -274,7 +274,7 @@ async fn check_goes_round_and_asks(place: StoreLocation) -> Result<()> {
     stage.wait_until_blocked_by_faults(task, &["MCP server `notes`", "no licence"], &workers).await?;
     std::fs::write(tools.server_path(), SERVER)?;
     let words = stage.coordinator.run_docket(&["answer", &task.to_string(), "mended"]).await?;
-    ensure!(!words.success() && words.stderr.contains("without words"), "{words:?}");
+    ensure!(!words.success() && words.stderr.contains("without text"), "{words:?}");
     let said = stage.coordinator.run_docket(&["answer", &task.to_string()]).await?;
     ensure!(said.success(), "{said:?}");
     let records = stage.check_all_complete(&[task], &workers[0]).await?;

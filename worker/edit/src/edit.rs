@@ -1,47 +1,48 @@
-//! One edit as a model asks for it: the text to find, the text to put there, and which place is meant.
+//! One edit as a model requests it: search text, replacement, and an optional hint for the place.
 
-/// Edits of one call. More is a rewrite and hides which of them failed.
+/// Maximum number of edits per call. A call with more is a rewrite, and hides which edit failed.
 pub const EDITS_MAX: usize = 64;
 
-/// Bytes of one search or replacement: larger ones are whole files.
+/// Maximum size of one search or replacement. A larger text is a whole file.
 pub const SEARCH_BYTES_MAX: usize = 512 * 1024;
 
-/// A search and what shall stand in its place.
+/// A search text and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
-    /// Text of the file, as the model remembers it.
+    /// Text of the file as the model remembers it.
     pub search: String,
-    /// The same text as it shall be.
+    /// The same text after the change.
     pub replace: String,
-    /// Which place is meant where there are several.
+    /// Selects the place when several match.
     pub hint: EditHint,
 }
 
-/// Which of several places an edit means. Absent by default: then exactly one is required.
+/// Selects one of several matching places. The default requires exactly one match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EditHint {
-    /// The place nearest to this line, counted from 1.
+    /// Selects the match nearest to this line, counted from 1.
     pub near_line: Option<usize>,
-    /// The n-th place from the top, counted from 1.
+    /// Selects the n-th match from the top, counted from 1.
     pub occurrence: Option<usize>,
-    /// All places, of which there are this many.
+    /// Replaces all matches, of which there must be exactly this many.
     pub replace_all: Option<usize>,
-    /// What the form that the edit was read from says of its place.
+    /// Place information from the patch format the edit was parsed from.
     pub anchor: Option<HunkAnchor>,
-    /// Search and replacement are whole lines: a match within a line is none.
+    /// Search and replacement are whole lines: a match within a line does not count.
     pub whole_lines: bool,
 }
 
-/// What a patch says of the place of a hunk beside the lines it quotes.
+/// Place information of a patch hunk, in addition to the lines it quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HunkAnchor {
-    /// It begins at this line, counted from 1. Counts only for a match that begins there exactly:
-    /// models get these numbers wrong.
+    /// The hunk begins at this line, counted from 1. It counts only for a match that begins exactly
+    /// there, because models often get these numbers wrong.
     Line(usize),
-    /// It follows lines that read so, but for the blanks around them, each below the one before it.
+    /// The hunk follows these lines in this order, not necessarily adjacent, ignoring surrounding
+    /// whitespace.
     AfterLines(Vec<String>),
-    /// It ends with the file.
+    /// The hunk ends at the end of the file.
     EndOfFile,
-    /// It only adds lines, below this line, counted from 1; at the top where that is 0.
+    /// The hunk only adds lines, below this line, counted from 1; 0 means at the top.
     BelowLine(usize),
 }

@@ -1,4 +1,5 @@
-//! The engine on a stream of cases, so that any corpus can be scored: `docket tool edit_file --jsonl`.
+//! Runs the engine on a stream of cases, so that it can be scored against any corpus: `docket tool
+//! edit_file --jsonl`.
 
 use std::{
     io::{self, BufRead, Write},
@@ -61,13 +62,14 @@ impl CaseResult {
     }
 }
 
-/// Reads `{"id","before","edits":[{"search","replace"}]}` lines, with the hints of [`Hint`] beside
-/// search and replace where wanted, or `{"id","before","patch","path"}` lines with a patch of another
-/// form, and answers each with `{"id","ok","after","level","error","ms"}`. A line that is no case is answered
-/// as well, with its number (from 1) where it has no id.
+/// Reads cases as JSON lines and writes one result line `{"id","ok","after","level","error","ms"}` for each.
+///
+/// A case is `{"id","before","edits":[{"search","replace"}]}`, with optional fields of [`EditHint`] next to
+/// search and replace, or `{"id","before","patch","path"}` with a patch in another format. An invalid line
+/// gets a result as well, with its line number (from 1) if it has no id.
 ///
 /// # Errors
-/// Where reading or writing fails.
+/// Returns an error if reading or writing fails.
 pub fn edit_jsonl(reader: impl BufRead, mut writer: impl Write) -> io::Result<()> {
     for (at, line) in reader.split(b'\n').enumerate() {
         let line = line?;
@@ -116,7 +118,7 @@ fn write_result(mut writer: impl Write, answer: &CaseResult) -> io::Result<()> {
     writer.write_all(b"\n")
 }
 
-/// The case of a line; else its id, where it has one, and what is wrong with it.
+/// Parses the case of a line. The error holds the id, if there is one, and the parse error.
 fn parse_case(line: &[u8]) -> Result<EditCase, (Option<serde_json::Value>, serde_json::Error)> {
     let value: serde_json::Value = serde_json::from_slice(line).map_err(|error| (None, error))?;
     let id = value.get("id").filter(|id| !id.is_null()).cloned();

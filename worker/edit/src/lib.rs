@@ -1,14 +1,15 @@
-//! The edit engine: bytes and search/replace pairs in, bytes out. Pure; no IO, no clock.
+//! The edit engine: takes the bytes of a file and search/replace pairs, and returns the new bytes.
+//! Pure: no I/O, no clock.
 //!
-//! Other forms that models write are read into the same edits.
+//! Other formats that models write are parsed into the same edits.
 //!
-//! A pair is taken for a patch: the one region of the file that the search speaks of is found, then
-//! the difference between search and replace is merged onto the file's own lines. Called by the
-//! `edit_file` tool and by whatever else writes parts of files.
+//! A pair is treated as a patch: the engine finds the one region of the file that the search means,
+//! then merges the difference between search and replace into the file's own lines. The `edit_file`
+//! tool and all other code that writes parts of files use it.
 //!
 //! Invariants: all edits of a call are matched against the original and applied together or not at
-//! all; at each level all matches are computed and exactly one is required; lines that the edit does
-//! not change keep their bytes; nothing is removed that the search did not quote.
+//! all; each level computes all matches and requires exactly one; lines that the edit does not
+//! change keep their bytes; nothing is removed that the search did not quote.
 
 mod edit;
 mod explain;

@@ -1,4 +1,4 @@
-//! Carries the difference between search and replace over to the file's own lines.
+//! Merges the difference between search and replace into the file's own lines.
 
 use docket_schema::tool::EditLevel;
 
@@ -15,7 +15,7 @@ use super::{
     tokens::{diff_slices, merge_line, words},
 };
 
-/// A stretch of the decoded file and what is to stand there.
+/// A range of the decoded file and its new text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TextSplice {
     pub(super) start: usize,
@@ -23,7 +23,7 @@ pub(super) struct TextSplice {
     pub(super) text: String,
 }
 
-/// Why the difference cannot be carried over.
+/// Why the difference cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MergeConflict {
     /// The file's line, from 0.
@@ -35,13 +35,13 @@ const CHANGED_LINE_REASON: &str =
     "the file's line differs from the search in the words that the edit changes";
 const UNQUOTED_LINE_REASON: &str = "the search leaves this line out between lines that the edit changes";
 
-/// The splices that make `found`'s edit, in order, none for lines that stay.
+/// Returns the splices that apply the edit of `found`, in order. Unchanged lines get none.
 pub(super) fn merge_match(doc: &SearchDoc<'_>, found: &Match) -> Result<Vec<TextSplice>, MergeConflict> {
     let settled = block_depth::align_search_indent(doc, found);
     let found = settled.as_ref().unwrap_or(found);
     let mut merger = LineMerger { doc, found, indents: learn_indents(doc, found), out: Vec::new() };
     let weight = |line: &String| u32::try_from(line.trim().len()).unwrap_or(u32::MAX).min(200) + 1;
-    // A search that was found loosely says nothing certain of the blanks at the ends of lines.
+    // A loosely matched search is not reliable about whitespace at the end of lines.
     let exact = found.level == EditLevel::Exact;
     let shown = |line: &String| if exact { line.clone() } else { line.trim_end().to_owned() };
     let search: Vec<String> = found.search.iter().map(shown).collect();
@@ -97,7 +97,7 @@ impl LineMerger<'_> {
         Ok(())
     }
 
-    /// Whether a line of the hunk is another in the file than in the search.
+    /// Returns whether a line of the hunk differs between file and search.
     fn differs_from_file(&self, old: &LineRange) -> bool {
         let places: Vec<usize> = self.found.align[old.clone()].iter().flatten().copied().collect();
         if places.windows(2).any(|two| two[0] + 1 < two[1]) {
@@ -108,7 +108,7 @@ impl LineMerger<'_> {
         })
     }
 
-    /// Nothing is removed, and nothing put in an uncertain order, around lines the search left out.
+    /// Refuses removals, and insertions in an uncertain order, around lines the search left out.
     fn refuse_unquoted(&self, old: &LineRange, new: &LineRange) -> Result<(), MergeConflict> {
         let align = &self.found.align;
         let mut places: Vec<usize> = align[old.clone()].iter().flatten().copied().collect();
@@ -124,7 +124,8 @@ impl LineMerger<'_> {
         Ok(())
     }
 
-    /// The replacement has the file's words where the search has others: who wrote it knew the file.
+    /// Returns whether the replacement has the file's words where the search differs, so its author
+    /// knew the file.
     fn replacement_knows_file(&self, old: &LineRange, new: &LineRange) -> bool {
         let real: Vec<&str> = old
             .clone()
@@ -137,13 +138,14 @@ impl LineMerger<'_> {
         only_real.peek().is_some() && only_real.all(|word| put.contains(word))
     }
 
-    /// Lines of the hunk that are the same line before and after.
+    /// Pairs the lines of the hunk that are the same line before and after.
     fn pair_lines(&self, old: &LineRange, new: &LineRange) -> Vec<(usize, usize)> {
         let collapsed =
             |lines: &[String]| lines.iter().map(|line| collapse_whitespace(line)).collect::<Vec<_>>();
         let (a, b) =
             (collapsed(&self.found.search[old.clone()]), collapsed(&self.found.replace[new.clone()]));
-        // One line for one that begins with the same sign (`#Title`, `-a`): only what follows it changes.
+        // One line replaces another that begins with the same sign (`#Title`, `-a`): only the text after
+        // the sign changes.
         let sign = |line: &[String]| line[0].chars().next().filter(char::is_ascii_punctuation);
         if a.len() == 1 && b.len() == 1 && sign(&a).is_some() && sign(&a) == sign(&b) {
             return vec![(old.start, new.start)];
@@ -166,7 +168,7 @@ impl LineMerger<'_> {
             if fold_lookalikes(&said) != fold_lookalikes(&real) && !knows && !is_same_line(&said, &real) {
                 return Err(MergeConflict { line: place, reason: CHANGED_LINE_REASON });
             }
-            // Blank lines within a block go with it.
+            // Blank lines within a block are removed with it.
             let start = match last {
                 Some(last) if last + 1 < place => self.doc.lines[last + 1].start,
                 Some(_) | None => line.start,
@@ -200,7 +202,7 @@ impl LineMerger<'_> {
         Ok(())
     }
 
-    /// A line of the replacement with the file's indentation.
+    /// Returns a line of the replacement with the file's indentation.
     fn indent_line(&self, index: usize, near: usize) -> String {
         let line = &self.found.replace[index];
         if line.trim().is_empty() {

@@ -1,6 +1,6 @@
 //! The search and replacement of one edit, as text and as lines.
 
-/// A search and a replacement with `\n` line ends.
+/// A search and a replacement with `\n` line endings.
 #[derive(Debug, Clone)]
 pub(super) struct EditPattern {
     pub(super) search: String,
@@ -22,7 +22,8 @@ impl PatternLines {
             }
             text.strip_suffix('\n').unwrap_or(text).split('\n').map(str::to_owned).collect()
         };
-        // Blanks after the last break are no line of their own where the other side ends with that break.
+        // Trailing whitespace after the last line break is not a line if the other side ends with that
+        // break.
         let trimmed = |text: &str, other: &str| match text.rsplit_once('\n') {
             Some((head, blanks)) if other.ends_with('\n') && blanks.trim().is_empty() => format!("{head}\n"),
             Some(_) | None => text.to_owned(),
@@ -33,7 +34,7 @@ impl PatternLines {
         }
     }
 
-    /// Indices of the search's lines that are not blank.
+    /// Returns the indices of the search's non-blank lines.
     pub(super) fn non_blank_indices(&self) -> Vec<usize> {
         (0..self.search.len()).filter(|at| !self.search[*at].trim().is_empty()).collect()
     }

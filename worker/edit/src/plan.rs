@@ -1,4 +1,4 @@
-//! One call's edits, planned in memory against the original and applied together or not at all.
+//! Plans the edits of one call in memory against the original, and applies all of them or none.
 
 use docket_schema::tool::EditLevel;
 
@@ -25,17 +25,17 @@ use super::{
     text::{decode, encode, is_escaped_byte},
 };
 
-/// What the edits make of the file.
+/// The result of applying edits to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedEdits {
-    /// The file's new bytes; the old ones where all edits were there already.
+    /// The new bytes of the file; the old ones if all edits were already applied.
     pub after: Vec<u8>,
-    /// The level each edit was found at, in the order of the call.
+    /// The level at which each edit matched, in the order of the call.
     pub levels: Vec<EditLevel>,
 }
 
 impl AppliedEdits {
-    /// The loosest level that was needed.
+    /// Returns the loosest level that was needed.
     #[must_use]
     pub fn loosest_level(&self) -> EditLevel {
         self.levels.iter().copied().max().unwrap_or(EditLevel::AlreadyApplied)
@@ -47,7 +47,7 @@ impl AppliedEdits {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct EditError {
-    /// Which edit of the call, from 0; `None` where the call as a whole is at fault.
+    /// The index of the failed edit; `None` if the call as a whole is at fault.
     pub edit: Option<usize>,
     /// The reason and the file's nearest lines.
     pub message: String,
@@ -73,8 +73,8 @@ const BOM: &str = "\u{feff}";
 /// Applies `edits` to `before`, all of them or none.
 ///
 /// # Errors
-/// [`EditError`] where an edit has no place, more than one, or a place where its change cannot be
-/// carried over without guessing; also where edits overlap.
+/// Returns [`EditError`] if an edit has no match, has several, or cannot be merged at its match
+/// without guessing; also if edits overlap.
 pub fn apply_edits(before: &[u8], edits: &[Edit]) -> Result<AppliedEdits, EditError> {
     if edits.is_empty() {
         return Err(EditError::for_call("the list of edits is empty: give at least one {search, replace}"));
@@ -118,15 +118,15 @@ pub fn apply_edits(before: &[u8], edits: &[Edit]) -> Result<AppliedEdits, EditEr
     Ok(AppliedEdits { after: encode(&format!("{bom}{after}"), decoded.has_escaped_bytes), levels })
 }
 
-/// The error of edit `index`; where it quotes what another edit writes, it says so.
+/// Builds the error of edit `index`, with a note if it quotes text that another edit writes.
 fn chained_edit_error(doc: &SearchDoc<'_>, edits: &[Edit], index: usize, message: String) -> EditError {
     let remark = mismatch::describe_chained_edit(doc, edits, index);
     let message = remark.map(|remark| format!("{remark} {message}")).unwrap_or(message);
     EditError::for_edit(index, edits.len(), &message)
 }
 
-/// The edits, with those whose search is a whole patch of another form read as what they are. Text that
-/// stands in the file is text.
+/// Replaces each edit whose search is a whole patch in another format with the edits of that patch. A
+/// search that occurs literally in the file is not treated as a patch.
 fn expand_patches(doc: &SearchDoc<'_>, edits: &[Edit]) -> Result<Vec<Edit>, EditError> {
     let mut out = Vec::with_capacity(edits.len());
     for (index, edit) in edits.iter().enumerate() {
@@ -157,7 +157,7 @@ fn plan_edit(
 ) -> Result<(EditLevel, Vec<TextSplice>), String> {
     hint::validate_hint(&edit.hint)?;
     let pattern = normalize_pattern(doc, edit);
-    // The edits of a patch have had their signs taken off.
+    // Edits parsed from a patch no longer have diff markers.
     let pattern =
         if edit.hint.whole_lines { pattern } else { inline_diff::strip_diff_markers(doc, pattern)? };
     if let Some(splice) = plan_insertion(doc, edit, &pattern)? {
@@ -197,7 +197,7 @@ fn plan_edit(
     plan_splices(doc, &pattern, &edit.hint, &found)
 }
 
-/// What the edit writes at the places that were found.
+/// Plans what the edit writes at the places that were found.
 fn plan_splices(
     doc: &SearchDoc<'_>,
     pattern: &EditPattern,
@@ -242,8 +242,8 @@ fn plan_splices(
     Ok((level, splices))
 }
 
-/// The splice of an edit that quotes nothing, where there is nothing to quote: the file is empty, or a hunk
-/// that only adds lines names the line above them.
+/// Returns the splice of an edit with an empty search: the file is empty, or a hunk that only adds lines
+/// names the line above them.
 fn plan_insertion(
     doc: &SearchDoc<'_>,
     edit: &Edit,
@@ -274,7 +274,8 @@ fn plan_insertion(
     Ok(Some(TextSplice { start, end, text: pattern.replace.replace('\n', doc.eol) }))
 }
 
-/// Whether a line of the file is the search's with one blank before it: the blank was the line's mark.
+/// Returns whether the search's lines match the file's with one extra space in front: the space was
+/// the diff's context margin.
 fn lacks_context_margin(doc: &SearchDoc<'_>, found: &Match) -> bool {
     found.level > EditLevel::Whitespace
         && found.align.iter().zip(&found.search).any(|(place, said)| {
@@ -287,7 +288,7 @@ fn ranges_overlap(a: &std::ops::Range<usize>, b: &std::ops::Range<usize>) -> boo
     a.start < b.end && b.start < a.end
 }
 
-/// The place of a search whose marks were filled: that which was seen, and no other.
+/// Locates a search whose marks were resolved, at exactly the place that was resolved.
 fn locate_resolved(
     doc: &SearchDoc<'_>,
     unmasked: &ResolvedPattern,
@@ -303,7 +304,7 @@ fn locate_resolved(
     }
 }
 
-/// The second try, for a search copied with a frame around it.
+/// Second attempt, for a search copied together with its wrapper.
 fn locate_sanitized(
     doc: &SearchDoc<'_>,
     pattern: &EditPattern,
@@ -334,14 +335,14 @@ fn locate_sanitized(
         }
         None => {
             let found = locate(doc, &bare, hint).map_err(|miss| told(&miss))?;
-            // Where the file has such a line itself, it is found without guessing.
+            // If the file itself contains such a line, the search matches without guessing.
             if elided && found.iter().any(|found| found.level == EditLevel::Fuzzy) {
                 return Err(dirty(SanitizeError::Elision));
             }
             (bare, found)
         }
     };
-    // A number that is text as often must be that of the line.
+    // A number that may also be text must be the number of the matched line.
     let elsewhere = first.is_some_and(|first| {
         let begins = |found: &Match| {
             found.align.iter().enumerate().find_map(|(at, place)| place.map(|place| place - at.min(place)))
@@ -390,7 +391,7 @@ fn validate_pattern(doc: &SearchDoc<'_>, pattern: &EditPattern, escaped: bool) -
     Ok(())
 }
 
-/// Writes the splices, in order of their place; refuses those that overlap.
+/// Applies the splices in file order; refuses overlapping ones.
 fn apply_splices(
     text: &str,
     mut splices: Vec<(usize, TextSplice)>,

@@ -1,4 +1,4 @@
-//! Whole calls of the engine: levels, line ends, several edits, any bytes.
+//! Whole calls of the engine: levels, line endings, several edits, arbitrary bytes.
 
 use proptest::prelude::*;
 
@@ -124,7 +124,7 @@ fn ellipsis_line_of_the_file_is_text_even_after_line_numbers() {
         "1| try:\n2|     ...\n3|     stop(2)",
         Err("omitted lines"),
     );
-    // Two lines that resemble the number and the line: the number is taken off before one is chosen.
+    // Two lines resemble the number and the line: the number is stripped before one is selected.
     let twins = "  '3' of Options(A, B) : never,\n  '4' of Options(A, B) : never,\n";
     let want = twins.replacen("never", "maybe", 1);
     assert_edit_result(
@@ -166,7 +166,7 @@ fn non_utf8_bytes_are_kept() {
     assert_eq!(applied.after, b"caf\xe9 one\n2\n");
 }
 
-/// Real lines of this engine's own source, each with one operator turned in the search: none is applied.
+/// Takes real lines of this engine's source and changes one operator in the search. None may be applied.
 #[test]
 fn changed_operator_is_never_applied() {
     let flips = [
@@ -190,8 +190,8 @@ fn changed_operator_is_never_applied() {
     ];
     let mut tried = 0;
     for text in [
-        include_str!("forms/hunk.rs"),
-        include_str!("forms/unified.rs"),
+        include_str!("patch_formats/hunk.rs"),
+        include_str!("patch_formats/unified.rs"),
         include_str!("merge.rs"),
         include_str!("tokens.rs"),
         include_str!("plan.rs"),
@@ -218,7 +218,7 @@ fn changed_operator_is_never_applied() {
     assert!(tried > 200, "{tried}");
 }
 
-/// Lines of few kinds, so that all levels and ambiguities are met.
+/// Generates lines of few kinds, so that all levels and ambiguities occur.
 fn arbitrary_text() -> impl Strategy<Value = String> {
     let line = prop_oneof![
         Just("let alpha = compute(1);"),
@@ -247,8 +247,8 @@ proptest! {
         apply_edits(&before, &[edit_without_hint(&search, &replace)]).ok();
     }
 
-    /// Lines outside the region of the edit keep their bytes, and every line of the result is the
-    /// file's or the replacement's.
+    /// Lines outside the edited region keep their bytes, and every line of the result comes from
+    /// the file or the replacement.
     #[test]
     fn untouched_lines_keep_their_bytes(
         head in arbitrary_text(), core in arbitrary_text(), tail in arbitrary_text(), search in arbitrary_text(), replace in arbitrary_text()
@@ -262,7 +262,7 @@ proptest! {
         }
     }
 
-    /// What stands in the file once, byte for byte, is replaced literally.
+    /// Text that occurs exactly once, byte for byte, is replaced literally.
     #[test]
     fn exact_match_is_replaced_literally(head in arbitrary_text(), tail in arbitrary_text(), replace in "[a-z]{1,5}(\n[a-z]{1,5}){0,3}") {
         let before = format!("{head}\nTHE PLACE\n{tail}");
@@ -271,7 +271,7 @@ proptest! {
         prop_assert_eq!(after, format!("{head}\n{replace}\n{tail}"));
     }
 
-    /// The same edits in any order give the same bytes.
+    /// The same edits in any order produce the same bytes.
     #[test]
     fn edit_order_does_not_matter(texts in prop::collection::vec("[a-z]{1,4}", 3)) {
         let before = "first place\nx\nsecond place\ny\nthird place\n";

@@ -1,16 +1,16 @@
-//! The file that is edited, split into lines once for all searches of a call.
+//! The edited file, split into lines once for all searches of a call.
 
 use std::cell::OnceCell;
 
 use super::text::{TextLine, collapse_whitespace, dominant_eol, split_lines};
 
-/// A file prepared for searching. Its text ends with a line end, added where the file lacks it.
+/// A file prepared for searching. Its text ends with a line ending, added if the file lacks it.
 #[derive(Debug)]
 pub(super) struct SearchDoc<'a> {
     pub(super) text: &'a str,
     pub(super) lines: Vec<TextLine<'a>>,
     pub(super) eol: &'static str,
-    /// Indices of the lines that are not blank.
+    /// Indices of the non-blank lines.
     pub(super) non_blank_lines: Vec<usize>,
     collapsed: OnceCell<Vec<String>>,
 }
@@ -23,12 +23,12 @@ impl<'a> SearchDoc<'a> {
         Self { text, lines, eol, non_blank_lines: solid, collapsed: OnceCell::new() }
     }
 
-    /// Whether a line reads so, but for the blanks around it.
+    /// Returns whether a line equals `text`, ignoring surrounding whitespace.
     pub(super) fn has_line(&self, text: &str) -> bool {
         self.lines.iter().any(|line| line.text.trim() == text.trim())
     }
 
-    /// The solid lines, collapsed.
+    /// Returns the non-blank lines with collapsed whitespace.
     pub(super) fn collapsed_lines(&self) -> &[String] {
         self.collapsed.get_or_init(|| {
             self.non_blank_lines.iter().map(|at| collapse_whitespace(self.lines[*at].text)).collect()

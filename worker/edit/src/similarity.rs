@@ -1,14 +1,14 @@
-//! How alike lines are, and which lines of two texts stand for each other.
+//! Similarity of lines, and alignment of the lines of two texts.
 
-/// Similarity of two lines, 0 to 1.
+/// Returns the similarity of two lines, 0 to 1.
 pub(super) fn line_similarity(a: &str, b: &str) -> f64 {
     if a == b { 1.0 } else { strsim::normalized_levenshtein(a, b) }
 }
 
-/// Least similarity of two lines that are taken for one line before and after a change.
+/// Minimum similarity for two lines to count as the same line before and after a change.
 pub(super) const SAME_LINE_MIN: f64 = 0.5;
 
-/// For each line said, the line of the window that it stands for.
+/// Returns for each line of the search the corresponding line of the window.
 pub(super) fn align_lines(said: &[String], there: &[String]) -> Vec<Option<usize>> {
     let (n, m) = (said.len(), there.len());
     let width = m + 1;

@@ -1,19 +1,19 @@
-//! A file as decoded lines that can be put back to the byte: byte-order mark, line ends per line,
-//! missing final newline, bytes that are no UTF-8.
+//! Lossless decoding of a file into lines: byte-order mark, line ending per line, missing final
+//! newline, invalid UTF-8.
 
 use unicode_normalization::UnicodeNormalization;
 
-/// Bytes that are no UTF-8 are carried as characters from here on: the last private-use block,
-/// which a file that needs them must not contain itself.
+/// First of the characters that carry invalid UTF-8 bytes: in the last private-use block. A file
+/// that has invalid bytes must not contain these characters itself.
 const ESCAPE_BASE: u32 = 0x0010_FE00;
 
-/// One line without its end.
+/// One line without its ending.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TextLine<'a> {
     pub(super) text: &'a str,
     /// Byte offset of the line in the decoded text.
     pub(super) start: usize,
-    /// `"\n"`, `"\r\n"`, `"\r"`; empty only for a last line without an end.
+    /// `"\n"`, `"\r\n"`, `"\r"`; empty only for a last line without an ending.
     pub(super) eol: &'a str,
 }
 
@@ -31,15 +31,16 @@ impl TextLine<'_> {
     }
 }
 
-/// Text decoded without loss.
+/// Losslessly decoded text.
 #[derive(Debug)]
 pub(super) struct DecodedText {
     pub(super) text: String,
-    /// Some bytes were escaped.
+    /// Whether some bytes were escaped.
     pub(super) has_escaped_bytes: bool,
 }
 
-/// Decodes; `None` where the file holds both invalid bytes and the escape characters themselves.
+/// Decodes `bytes`. Returns `None` if the file contains both invalid bytes and the escape
+/// characters themselves.
 pub(super) fn decode(bytes: &[u8]) -> Option<DecodedText> {
     let mut text = String::with_capacity(bytes.len());
     let mut escaped = false;
@@ -56,7 +57,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<DecodedText> {
     Some(DecodedText { text, has_escaped_bytes: escaped })
 }
 
-/// The bytes that [`decode`] made this text of.
+/// Returns the bytes from which [`decode`] made this text.
 pub(super) fn encode(text: &str, escaped: bool) -> Vec<u8> {
     if !escaped {
         return text.as_bytes().to_vec();
@@ -76,13 +77,13 @@ fn escape_byte(byte: u8) -> char {
         .expect("the block ends at U+10FEFF, below the last character")
 }
 
-/// Whether `c` is one of the characters that carry invalid bytes.
+/// Returns whether `c` carries an invalid byte.
 pub(super) fn is_escaped_byte(c: char) -> bool {
     (ESCAPE_BASE..ESCAPE_BASE + 0x100).contains(&u32::from(c))
 }
 
-/// Splits at `\n` and `\r\n`. A lone `\r` is a character like any other, unless it is the only line end
-/// that the text has.
+/// Splits at `\n` and `\r\n`. A lone `\r` is an ordinary character, unless it is the only line ending
+/// in the text.
 pub(super) fn split_lines(text: &str) -> Vec<TextLine<'_>> {
     let mut out = Vec::new();
     if !text.contains('\n') && text.contains('\r') {
@@ -108,7 +109,7 @@ pub(super) fn split_lines(text: &str) -> Vec<TextLine<'_>> {
     out
 }
 
-/// The line end most lines have; `"\n"` where there is none.
+/// Returns the most frequent line ending; `"\n"` if there is none.
 pub(super) fn dominant_eol(lines: &[TextLine<'_>]) -> &'static str {
     let crlf = lines.iter().filter(|line| line.eol == "\r\n").count();
     let lf = lines.iter().filter(|line| line.eol == "\n").count();
@@ -119,12 +120,12 @@ pub(super) fn dominant_eol(lines: &[TextLine<'_>]) -> &'static str {
     }
 }
 
-/// The blanks a line begins with.
+/// Returns the leading whitespace of a line.
 pub(super) fn leading_indent(line: &str) -> &str {
     &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
 }
 
-/// Runs of white space as one blank, none at the ends.
+/// Collapses runs of whitespace into one space and trims the ends.
 pub(super) fn collapse_whitespace(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     for word in line.split_whitespace() {
@@ -136,29 +137,30 @@ pub(super) fn collapse_whitespace(line: &str) -> String {
     out
 }
 
-/// The lines of a text that are not blank, each as [`collapse`] has it.
+/// Returns the non-blank lines of a text, each passed through [`collapse_whitespace`].
 pub(super) fn collapsed_lines(text: &str) -> Vec<String> {
     text.lines().map(collapse_whitespace).filter(|line| !line.is_empty()).collect()
 }
 
-/// What remains when white space, quote style and look-alike punctuation are put aside.
+/// Removes whitespace and folds quote style and look-alike punctuation.
 pub(super) fn fold_lookalikes(line: &str) -> String {
     folded_chars(line).collect()
 }
 
-/// [`fold`], one character after the other. Accents count alike in all forms that Unicode holds for equal.
+/// Like [`fold_lookalikes`], as an iterator of characters. All canonically equivalent forms of an accent
+/// fold alike.
 pub(super) fn folded_chars(line: &str) -> impl Iterator<Item = char> {
     let (plain, other) = if line.is_ascii() { (line, "") } else { ("", line) };
     let letters = plain.chars().chain(other.nfc());
     letters.filter(|c| !c.is_whitespace() && !is_invisible(*c)).flat_map(fold_char)
 }
 
-/// Zero-width characters that text picks up on its way through a model.
+/// Returns whether `c` is a zero-width character, which text picks up on its way through a model.
 pub(super) const fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' | '\u{ad}')
 }
 
-/// Folds one character; `…` becomes three.
+/// Folds one character; `…` becomes three dots.
 pub(super) fn fold_char(c: char) -> impl Iterator<Item = char> {
     let (c, n) = match c {
         '\'' | '`' | '\u{2018}'..='\u{201f}' | '\u{2032}' | '\u{2033}' | '\u{ab}' | '\u{bb}' => ('"', 1),

@@ -1,9 +1,9 @@
-//! Words, blanks and signs of a line; the difference of two lines by them; and the three-way merge
-//! of a line that search, file and replace each have in their own form.
+//! Tokenizes lines, diffs them by token, and performs the three-way merge of a line that search,
+//! file and replacement each have in their own form.
 
 use super::text::fold_lookalikes;
 
-/// Splits into words (letters, digits, `_`), runs of blanks, and single other characters.
+/// Splits into words (letters, digits, `_`), runs of whitespace, and single other characters.
 pub(super) fn tokenize(line: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let mut rest = line;
@@ -49,18 +49,19 @@ fn is_blank(token: &str) -> bool {
     token.chars().all(char::is_whitespace)
 }
 
-/// A stretch of `a` that became a stretch of `b`.
+/// A range of `a` that became a range of `b`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DiffChange {
     pub(super) old_range: std::ops::Range<usize>,
     pub(super) new_range: std::ops::Range<usize>,
 }
 
-/// Above this many cells a difference is taken as one change: memory stays bounded.
+/// Maximum size of the diff table. Above it, the difference counts as one change, which bounds
+/// memory.
 const DIFF_CELLS_MAX: usize = 4_000_000;
 
-/// The changes from `a` to `b`, in order, never touching each other. `weight` says how much an equal
-/// element is worth: the alignment with the greatest sum wins.
+/// Returns the changes from `a` to `b`, in order and never adjacent. `weight` is the value of an
+/// equal element: the alignment with the greatest sum wins.
 pub(super) fn diff_slices<T: PartialEq>(a: &[T], b: &[T], weight: impl Fn(&T) -> u32) -> Vec<DiffChange> {
     let head = a.iter().zip(b).take_while(|(x, y)| x == y).count();
     let tail = a[head..].iter().rev().zip(b[head..].iter().rev()).take_while(|(x, y)| x == y).count();
@@ -120,13 +121,14 @@ fn token_weight(token: &&str) -> u32 {
     }
 }
 
-/// The changes from one tokenized line to another.
+/// Returns the changes from one tokenized line to another.
 pub(super) fn diff_tokens(a: &[&str], b: &[&str]) -> Vec<DiffChange> {
     diff_slices(a, b, token_weight)
 }
 
-/// Puts the change from `search` to `replace` onto `file`. `None` where file and replace changed the
-/// same words in different ways and the file's way is no mere slip of the search.
+/// Merges the change from `search` to `replace` into `file`. Returns `None` if file and replacement
+/// changed the same words in different ways and the file's change is not merely a typo in the
+/// search.
 pub(super) fn merge_line(search: &str, file: &str, replace: &str, knows_file: bool) -> Option<String> {
     if search == file || file == replace {
         return Some(replace.to_owned());
@@ -146,7 +148,7 @@ pub(super) fn merge_line(search: &str, file: &str, replace: &str, knows_file: bo
             (Some(c), Some(d)) => c.old_range.start.min(d.old_range.start),
         };
         s[at..next].iter().for_each(|token| out.push_str(token));
-        // Grows over all changes of both sides that touch each other's stretch.
+        // Extend over all overlapping or adjacent changes of both sides.
         let mut end = next;
         let (mut from_file, mut from_replace) = (Vec::new(), Vec::new());
         loop {
@@ -164,9 +166,9 @@ pub(super) fn merge_line(search: &str, file: &str, replace: &str, knows_file: bo
         let base = s[next..end].concat();
         let ours = apply_side_changes(&s, &f, next..end, &from_file);
         let theirs = apply_side_changes(&s, &r, next..end, &from_replace);
-        // Blanks at the end of the line stand before nothing.
+        // Whitespace at the end of a line is not before a word.
         let blank = file_only_blank(&base, &ours, &theirs).filter(|_| next < s.len()).unwrap_or_default();
-        // What is put in before a word, as in a list, leaves the blank to that word as well.
+        // Text inserted before a word, as in a list, leaves the space to that word.
         let both = if base.is_empty() && theirs.ends_with([',', ';']) { blank } else { "" };
         out.push_str(blank);
         out.push_str(&resolve_conflict(&base, &ours[blank.len()..], &theirs, knows_file)?);
@@ -177,7 +179,7 @@ pub(super) fn merge_line(search: &str, file: &str, replace: &str, knows_file: bo
     Some(out)
 }
 
-/// What one side made of `range` of the base.
+/// Returns what one side made of `range` of the base.
 fn apply_side_changes(
     base: &[&str],
     other: &[&str],
@@ -202,14 +204,14 @@ fn resolve_conflict(base: &str, ours: &str, theirs: &str, knows_file: bool) -> O
     } else if theirs == base {
         Some(ours.to_owned())
     } else if knows_file || (is_typo(base, ours) && words(base).len() == words(ours).len()) {
-        // Two words are not one word with a blank too many: the change may be of either.
+        // Two words are not one word with an extra space: the change may belong to either.
         Some(theirs.to_owned())
     } else {
         None
     }
 }
 
-/// The blank that only the file has before what the replacement changes: it is none of the edit's business.
+/// Returns the whitespace that only the file has before the changed text: the edit does not concern it.
 fn file_only_blank<'a>(base: &str, ours: &'a str, theirs: &str) -> Option<&'a str> {
     let blank = &ours[..ours.len() - ours.trim_start().len()];
     let bare = |text: &str| !text.starts_with(char::is_whitespace);
@@ -217,13 +219,14 @@ fn file_only_blank<'a>(base: &str, ours: &'a str, theirs: &str) -> Option<&'a st
         .then_some(blank)
 }
 
-/// Blanks that no keyboard makes, such as the no-break space: a line that is written anew loses them.
+/// Returns whether the text is an unusual space, such as the no-break space, which is lost when a
+/// model rewrites the line.
 fn is_unusual_blank(text: &str) -> bool {
     !text.is_empty() && is_blank(text) && !text.is_ascii()
 }
 
-/// Whether `said` is `real` with a slip of the pen: equal but for look-alikes and blanks, or each
-/// word that differs is within a few letters of its counterpart and no number differs.
+/// Returns whether `said` is a typo of `real`: equal except for look-alikes and whitespace, or
+/// every differing word is within a few letters of its counterpart and no number differs.
 pub(super) fn is_typo(said: &str, real: &str) -> bool {
     if fold_lookalikes(said) == fold_lookalikes(real) {
         return true;
@@ -236,13 +239,13 @@ pub(super) fn is_typo(said: &str, real: &str) -> bool {
         && a.iter().zip(&b).all(|(x, y)| x == y || is_word_typo(x, y))
 }
 
-/// The words of a text, in order.
+/// Returns the words of a text, in order.
 pub(super) fn words(text: &str) -> Vec<&str> {
     tokenize(text).into_iter().filter(|token| is_word(token)).collect()
 }
 
-/// Whether one word is the other mistyped: letters lost, doubled, swapped or replaced, and every
-/// digit the same.
+/// Returns whether one word is the other mistyped: letters lost, doubled, swapped or replaced, with
+/// the same digits.
 pub(super) fn is_word_typo(said: &str, real: &str) -> bool {
     let digits = |word: &str| word.chars().filter(char::is_ascii_digit).collect::<String>();
     if digits(said) != digits(real) {
@@ -250,8 +253,8 @@ pub(super) fn is_word_typo(said: &str, real: &str) -> bool {
     }
     let longest = said.chars().count().max(real.chars().count());
     let distance = strsim::osa_distance(said, real);
-    // Short words are a letter apart by nature (`i`, `j`; `row`, `col`), and what differs by its
-    // last letter alone is more often another name (`total_a`, `total_b`) than a slip.
+    // Short words often differ by one letter (`i`, `j`; `row`, `col`), and words that differ only
+    // in the last letter are more often two names (`total_a`, `total_b`) than a typo.
     let allowed = match longest {
         0..=3 => 0,
         4..=11 => 1,

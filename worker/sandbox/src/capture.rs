@@ -1,6 +1,6 @@
-//! Output of a command, counted while it is read: the head and the tail are kept, the middle is dropped.
+//! Captures a command's output while it is read: keeps the head and the tail, drops the middle.
 //!
-//! Invariant: never more than the limit is held, however much comes.
+//! Invariant: never holds more than the limit, however much the command writes.
 
 use std::{collections::VecDeque, io, os::fd::AsFd};
 
@@ -12,20 +12,20 @@ use super::plan::read_frame;
 /// The kernel's default pipe size: one read empties it.
 const READ_BYTES: usize = 64 * 1024;
 
-/// One stream of a command. The bytes are as they came: hostile, perhaps no UTF-8.
+/// One output stream of a command. The bytes are untrusted and may not be UTF-8.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CapturedStream {
-    /// Everything, or the head followed by the tail.
+    /// The full output, or the head followed by the tail.
     pub bytes: Vec<u8>,
-    /// How much of `bytes` is head; the gap is there when `truncated`.
+    /// Number of bytes of the head. When `truncated`, the gap follows them.
     pub head_bytes: usize,
-    /// How much the command wrote.
+    /// Number of bytes the command wrote.
     pub total_bytes: u64,
-    /// Whether a middle is missing.
+    /// Whether the middle is missing.
     pub truncated: bool,
 }
 
-/// Reads one pipe into a [`Captured`].
+/// Reads one pipe into a [`CapturedStream`].
 pub(super) struct StreamCapture<R> {
     pipe: Option<R>,
     chunk: Vec<u8>,
@@ -34,11 +34,11 @@ pub(super) struct StreamCapture<R> {
     tail: VecDeque<u8>,
     tail_max: usize,
     total_bytes: u64,
-    /// Who hears it as it comes.
+    /// Receives the output as it arrives.
     listener: Option<OutputListener>,
 }
 
-/// Hears what a command says as it comes. It may be slow; whether it succeeds is its own affair.
+/// Receives a command's output as it arrives. It may be slow, and its failures are its own concern.
 pub type OutputListener = Box<dyn FnMut(&[u8]) + Send>;
 
 impl<R: AsyncRead + Unpin> StreamCapture<R> {
@@ -47,7 +47,7 @@ impl<R: AsyncRead + Unpin> StreamCapture<R> {
         Self::with_listener(pipe, keep_bytes_max, None)
     }
 
-    /// The same, and somebody hears all of it.
+    /// Like [`Self::new`], and passes everything to a listener.
     pub(super) fn with_listener(
         pipe: Option<R>,
         keep_bytes_max: usize,
@@ -66,26 +66,26 @@ impl<R: AsyncRead + Unpin> StreamCapture<R> {
         }
     }
 
-    /// Whether end of file has not been seen.
+    /// Returns whether end of file has not been seen yet.
     pub(super) fn is_open(&self) -> bool {
         self.pipe.is_some()
     }
 
-    /// How much came so far.
+    /// Returns the number of bytes read so far.
     pub(super) fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
 
-    /// Whether a whole frame of [`write_frame`](super::plan::write_frame) is here.
+    /// Returns whether a complete frame of [`write_frame`](super::plan::write_frame) has arrived.
     pub(super) fn has_complete_frame(&self) -> bool {
         read_frame(&mut &self.head[..]).is_ok()
     }
 
-    /// One read. Cancel-safe: what was read is kept in the same poll.
+    /// Reads once. Cancel-safe: the bytes are stored in the same poll.
     pub(super) async fn read_chunk(&mut self) -> io::Result<()> {
         let Some(pipe) = self.pipe.as_mut() else { return Ok(()) };
         let read = match pipe.read(&mut self.chunk).await {
-            // Its other end was closed with something unread in it: an init that was ended before it began.
+            // The other end was closed with unread data: an init that was killed before it began.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
             read => read?,
         };
@@ -93,8 +93,8 @@ impl<R: AsyncRead + Unpin> StreamCapture<R> {
         Ok(())
     }
 
-    /// Takes what is there without waiting for more. Everything a command wrote is there once its last
-    /// process has ended, also while somebody else still holds the pipe's other end.
+    /// Reads what is available without waiting for more. Once the last process of a command has ended,
+    /// all its output is in the pipe, even if another process still holds the other end.
     pub(super) fn drain(&mut self) -> io::Result<()>
     where
         R: AsFd,
@@ -128,7 +128,7 @@ impl<R: AsyncRead + Unpin> StreamCapture<R> {
         self.tail.extend(fitting);
     }
 
-    /// What was kept.
+    /// Returns the captured output.
     pub(super) fn finish(self) -> CapturedStream {
         let head_bytes = self.head.len();
         let mut bytes = self.head;
@@ -150,7 +150,7 @@ mod tests {
         capture.finish()
     }
 
-    /// What an init did not read when the kernel ended it for memory, say.
+    /// The kernel killed an init for memory before it read its input, for example.
     #[tokio::test]
     async fn connection_reset_counts_as_end_of_stream() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();

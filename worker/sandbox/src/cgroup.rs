@@ -1,14 +1,15 @@
-//! Control groups: the bound on what all processes of a sandbox use together.
+//! Control groups, which limit what all processes of a sandbox use together.
 //!
-//! Both versions are spoken. A group is made below the one docket runs in, so whatever bounds docket bounds its
-//! commands too: `OWN/docket/SPACE-PID-START-N`. Where docket may not make one there (no root, nothing delegated), the layer
-//! is missing, and the report says so. Version 2 lets no group with processes share out its controllers: a worker
-//! that is alone in its delegated group first moves itself into a leaf ([`LEAF`]). One that is not alone, such as root's
-//! in a terminal, takes the hierarchy's top, where it may.
+//! Supports versions 1 and 2. A group is created below docket's own, so that limits on docket also apply to its
+//! commands: `OWN/docket/SPACE-PID-START-N`. If docket may not create one there (not root, nothing delegated), the
+//! layer is missing, and the report says so. A version 2 group that contains processes cannot share out its
+//! controllers: a worker that is alone in its delegated group first moves itself into a leaf ([`WORKER_LEAF`]). One
+//! that is not alone, such as root in a terminal, uses the top of the hierarchy if it may.
 //!
-//! Invariants: a process is put into its group before it is told what to run, so nothing of a call is ever outside;
-//! a group is removed with its sandbox; those of processes that were killed are removed by whoever makes one next, of
-//! processes in other containers on the same hierarchy (whose pids mean nothing here) once no run can be so old.
+//! Invariants: a process joins its group before it learns what to run, so nothing of a call is ever outside; a
+//! group is removed with its sandbox; the groups of killed processes are removed when the next group is created.
+//! The pids of other containers on the same hierarchy mean nothing here, so their groups are removed only once no
+//! run can be that old.
 
 use std::{
     fs, io,
@@ -22,44 +23,44 @@ use std::{
 
 use super::limits::{self, Limits, host_memory_bytes};
 
-/// Holds every group of docket's, and bounds them together.
+/// The parent of all docket groups, with a limit on their total.
 const PARENT_GROUP: &str = "docket";
 
-/// Where a worker goes that must leave its own group, version 2.
+/// The leaf a worker moves to when it must leave its own group (version 2).
 const WORKER_LEAF: &str = "docket-worker";
 
-/// What is bounded. Without the first two there is no layer; the third only shares out processor time.
+/// Without these controllers the layer is missing; [`OPTIONAL_CONTROLLER`] only shares out processor time.
 const REQUIRED_CONTROLLERS: [&str; 2] = ["memory", "pids"];
 const OPTIONAL_CONTROLLER: &str = "cpu";
 
-/// Of the machine's memory, what all commands of all runs may use together, in percent: docket and the system live on
-/// the rest.
+/// Share of the machine's memory, in percent, that all commands of all runs may use together. The rest is for
+/// docket and the system.
 const TOTAL_MEMORY_PERCENT: u64 = 80;
 
-/// Open files of one process that are looked at.
+/// Maximum number of open files inspected per process.
 const OPEN_FILES_INSPECTED_MAX: usize = 4096;
 
-/// Longer than any run lasts. Between its calls a run's group is empty, so that alone says nothing.
+/// Longer than any run lasts. A run's group is empty between calls, so emptiness does not show that it is unused.
 const FOREIGN_GROUP_AGE_MIN: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How long a group may keep its remover waiting: two seconds, on a machine that has no time to end a process.
+/// Limits how long removing a group may take: two seconds, for a machine too busy to end a process.
 const REMOVE_TRIES: u32 = 2000;
 const REMOVE_WAIT: Duration = Duration::from_millis(1);
 
-/// Where groups can be made.
+/// The hierarchy in which groups can be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum CgroupHierarchy {
-    /// A folder for each controller.
+    /// One folder per controller.
     V1(Vec<(&'static str, PathBuf)>),
-    /// The group docket is in, and the hierarchy's top.
+    /// docket's own group and the top of the hierarchy.
     V2 { own: PathBuf, top: PathBuf },
 }
 
-/// A group of this process's, removed when dropped.
+/// A group of this process, removed when dropped.
 #[derive(Debug)]
 pub(super) struct Cgroup {
     version: CgroupVersion,
-    /// With version 1 one for each controller, memory first, then pids.
+    /// With version 1, one per controller: memory first, then pids.
     folders: Vec<PathBuf>,
     limits: Limits,
 }
@@ -70,16 +71,16 @@ enum CgroupVersion {
     V2,
 }
 
-/// How often the kernel had to step in.
+/// How often the kernel enforced a limit of the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KernelInterventions {
-    /// Processes ended for memory.
+    /// Processes killed for memory.
     pub(super) oom_kills: u64,
-    /// Processes refused.
+    /// Forks that were refused.
     pub(super) refused_forks: u64,
 }
 
-/// Whether groups can be made here; why not, for people.
+/// Checks whether groups can be created here. The error is the reason, written for people.
 pub(super) fn check_available() -> Result<(), String> {
     let limits = limits::default_limits();
     Cgroup::create(limits).map(drop).map_err(|error| {
@@ -91,12 +92,12 @@ pub(super) fn check_available() -> Result<(), String> {
 }
 
 impl Cgroup {
-    /// Makes one with these limits.
+    /// Creates a group with these limits.
     pub(super) fn create(limits: Limits) -> io::Result<Self> {
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let hierarchy =
-            find_hierarchy(&own, &mounts).ok_or_else(|| io::Error::other("no controllers here"))?;
+            find_hierarchy(&own, &mounts).ok_or_else(|| io::Error::other("no controllers are available"))?;
         Self::create_under(&hierarchy, limits)
     }
 
@@ -108,7 +109,7 @@ impl Cgroup {
                     let parent = folder.join(PARENT_GROUP);
                     match ensure_folder(&parent) {
                         Ok(()) => parents.push(parent),
-                        // Processor time is shared out where it can be; nothing depends on it.
+                        // Sharing out processor time is optional; nothing depends on it.
                         Err(_) if *controller == OPTIONAL_CONTROLLER => {}
                         Err(error) => return Err(error),
                     }
@@ -121,7 +122,7 @@ impl Cgroup {
                 (CgroupVersion::V2, vec![parent])
             }
         };
-        // Not every kernel lets it; each group below is bounded all the same.
+        // Not every kernel supports this; each group below is limited regardless.
         let _ = limit_total_memory(version, &parents);
         for parent in &parents {
             remove_stale_groups(parent);
@@ -140,7 +141,7 @@ impl Cgroup {
         Ok(made)
     }
 
-    /// Whether the layer does without the folder of this number: version 1's of [`WANTED`], behind those of [`NEEDED`].
+    /// Returns whether the layer works without this folder: in version 1, those after [`REQUIRED_CONTROLLERS`].
     const fn is_optional_folder(&self, nth: usize) -> bool {
         match self.version {
             CgroupVersion::V1 => nth >= REQUIRED_CONTROLLERS.len(),
@@ -153,7 +154,7 @@ impl Cgroup {
         match self.version {
             CgroupVersion::V1 => {
                 write_value(&self.folders[0].join("memory.limit_in_bytes"), memory_bytes)?;
-                // Only kernels that account for swap have it.
+                // Exists only on kernels with swap accounting.
                 ignore_not_found(write_value(
                     &self.folders[0].join("memory.memsw.limit_in_bytes"),
                     memory_bytes,
@@ -173,7 +174,7 @@ impl Cgroup {
         self.folders[0].file_name().unwrap().to_str().unwrap().to_owned()
     }
 
-    /// Puts a process, which has no child yet, into the group.
+    /// Moves a process without children into the group.
     pub(super) fn add_process(&self, pid: u32) -> io::Result<()> {
         self.folders.iter().enumerate().try_for_each(|(nth, folder)| {
             match write_value(&folder.join("cgroup.procs"), pid.into()) {
@@ -183,8 +184,8 @@ impl Cgroup {
         })
     }
 
-    /// Space of files on the file system `device` that the group's processes hold open and that have no name any more,
-    /// in bytes. What may not be looked at counts nothing.
+    /// Returns the space, in bytes, of deleted files on the file system `device` that the group's processes still
+    /// hold open. Files that cannot be inspected count as 0.
     pub(super) fn deleted_file_bytes(&self, device: u64) -> u64 {
         use std::os::unix::fs::MetadataExt as _;
         const STAT_BLOCK: u64 = 512;
@@ -203,7 +204,7 @@ impl Cgroup {
         seen.values().sum()
     }
 
-    /// What the kernel counted so far. A file that cannot be read counts nothing: the limits hold all the same.
+    /// Returns the kernel's counters so far. An unreadable file counts as 0; the limits apply regardless.
     pub(super) fn interventions(&self) -> KernelInterventions {
         let (memory, pids) = match self.version {
             CgroupVersion::V1 => ("memory.oom_control", self.folders.get(1)),
@@ -221,7 +222,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // A process that is still being taken apart keeps it, for milliseconds; what stays all the same is swept.
+        // A dying process keeps the group for some milliseconds. A group that cannot be removed now is swept later.
         for folder in &self.folders {
             for _ in 0..REMOVE_TRIES {
                 match fs::remove_dir(folder) {
@@ -254,7 +255,7 @@ fn ensure_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// The number behind a name in a file of `name number` lines.
+/// Reads the counter `name` from a file of `name number` lines.
 fn read_counter(file: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let mut words = text.lines().filter_map(|line| line.split_once(' '));
@@ -270,7 +271,7 @@ fn limit_total_memory(version: CgroupVersion, parents: &[PathBuf]) -> io::Result
     write_value(&parents[0].join(file), whole / 100 * TOTAL_MEMORY_PERCENT)
 }
 
-/// The parent of groups below docket's own, with its controllers shared out, version 2.
+/// Prepares the parent of groups below docket's own and enables its controllers (version 2).
 fn delegate_controllers(own: &Path) -> io::Result<PathBuf> {
     let above = own.parent().filter(|_| own.file_name().is_some_and(|name| name == WORKER_LEAF));
     let base = above.unwrap_or(own);
@@ -294,10 +295,10 @@ fn delegate_controllers(own: &Path) -> io::Result<PathBuf> {
     Ok(parent)
 }
 
-/// The parent of groups at the hierarchy's top, which shares out its controllers already.
+/// Prepares the parent of groups at the top of the hierarchy, which already shares out its controllers.
 fn prepare_top_parent(top: &Path) -> io::Result<PathBuf> {
     if !has_enabled_controllers(top) {
-        return Err(io::Error::other("nothing is shared out at the top"));
+        return Err(io::Error::other("the top group shares out no controllers"));
     }
     let parent = top.join(PARENT_GROUP);
     ensure_folder(&parent)?;
@@ -316,13 +317,13 @@ fn enable_controllers(folder: &Path) -> io::Result<()> {
     let file = folder.join("cgroup.subtree_control");
     fs::write(&file, format!("+{} +{}", REQUIRED_CONTROLLERS[0], REQUIRED_CONTROLLERS[1]))
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))?;
-    // Processor time is shared out where it can be; nothing depends on it.
+    // Sharing out processor time is optional; nothing depends on it.
     let _ = fs::write(&file, format!("+{OPTIONAL_CONTROLLER}"));
     Ok(())
 }
 
-/// A name that no living process's group has: `SPACE-PID-START-N`. A pid means something in its namespace only, and
-/// the hierarchy may be that of several containers.
+/// Returns a name unique among living processes: `SPACE-PID-START-N`. A pid is valid only within its namespace, and
+/// several containers may share the hierarchy.
 fn unique_name() -> String {
     static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
     let pid = process::id();
@@ -330,19 +331,19 @@ fn unique_name() -> String {
     format!("{}-{pid}-{}-{n}", pid_namespace_id().unwrap_or(0), process_start_time(pid).unwrap_or(0))
 }
 
-/// The number of the namespace that pids are of.
+/// Returns the id of the pid namespace.
 fn pid_namespace_id() -> Option<u64> {
     Some(fs::metadata("/proc/self/ns/pid").ok()?.ino())
 }
 
-/// When a process started, in ticks since the machine did; `None` when there is none.
+/// Returns the start time of a process in ticks since boot; `None` if it does not exist.
 fn process_start_time(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold blanks and brackets itself. Field 22, counted from behind it.
+    // The name in parentheses may itself contain spaces and parentheses, so field 22 is counted from after it.
     text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Removes what processes left that are no more. A group that still has processes stays: the kernel sees to that.
+/// Removes groups of processes that have ended. The kernel refuses to remove a group that still has processes.
 fn remove_stale_groups(parent: &Path) {
     let Ok(found) = fs::read_dir(parent) else { return };
     let here = pid_namespace_id();
@@ -354,7 +355,8 @@ fn remove_stale_groups(parent: &Path) {
             [of, pid, start, _] if Some(of) == here => {
                 u32::try_from(pid).ok().and_then(process_start_time) != Some(start)
             }
-            // Whether its maker lives cannot be seen from here. Without a namespace's number: of an older docket.
+            // From here it is unknown whether the creator is alive. A name without a namespace id comes from an
+            // older docket.
             [_, _, _, _] | [_, _, _] => is_old(&entry),
             _ => false,
         };
@@ -369,7 +371,7 @@ fn is_old(entry: &fs::DirEntry) -> bool {
     made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > FOREIGN_GROUP_AGE_MIN))
 }
 
-/// Where this process's groups are: from `/proc/self/cgroup` and `/proc/self/mountinfo`.
+/// Finds the hierarchy of this process's groups from `/proc/self/cgroup` and `/proc/self/mountinfo`.
 fn find_hierarchy(own: &str, mounts: &str) -> Option<CgroupHierarchy> {
     let group_of = |controller: &str| {
         own.lines().find_map(|line| {
@@ -392,11 +394,11 @@ fn find_hierarchy(own: &str, mounts: &str) -> Option<CgroupHierarchy> {
     let top = find_mounted_folder(mounts, "cgroup2", None, "/")?;
     let offered = fs::read_to_string(folder.join("cgroup.controllers")).ok()?;
     let has = |needed: &str| offered.split_whitespace().any(|name| name == needed);
-    // In a leaf nothing is offered that was not shared out above.
+    // A leaf offers only controllers that its parents share out.
     REQUIRED_CONTROLLERS.into_iter().all(has).then_some(CgroupHierarchy::V2 { own: folder, top })
 }
 
-/// The folder of a group in a mounted hierarchy. What is mounted may be a part of it only, as in containers.
+/// Returns the folder of a group in a mounted hierarchy. In containers, only part of the hierarchy may be mounted.
 fn find_mounted_folder(mounts: &str, kind: &str, controller: Option<&str>, group: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -412,7 +414,7 @@ fn find_mounted_folder(mounts: &str, kind: &str, controller: Option<&str>, group
         let below =
             Path::new(group).strip_prefix(root).or_else(|_| Path::new(group).strip_prefix("/")).ok()?;
         let folder = Path::new(point).join(below);
-        // A group of another namespace is named by `..`; what is mounted is then its own root.
+        // The path of a group outside the namespace starts with `..`; the mount is then its root.
         Some(if group.starts_with("/..") || !folder.is_dir() { point.into() } else { folder })
     })
 }
@@ -442,7 +444,7 @@ mod tests {
             find_hierarchy(own, &mounts),
             Some(CgroupHierarchy::V1(vec![memory, ("pids", dir.path().join("pids/a"))]))
         );
-        // Version 2 counts where it has the controllers.
+        // Version 2 counts only if it has the controllers.
         assert_eq!(find_hierarchy("0::/u\n", &mounts), None);
         fs::write(dir.path().join("unified/u/cgroup.controllers"), "cpu memory pids\n").unwrap();
         let top = dir.path().join("unified");
@@ -450,7 +452,7 @@ mod tests {
             find_hierarchy("0::/u\n", &mounts),
             Some(CgroupHierarchy::V2 { own: top.join("u"), top: top.clone() })
         );
-        // A container that sees its own part only.
+        // A container that sees only its own part.
         let part = format!("32 20 0:7 /box/one {at}/unified/u rw - cgroup2 cgroup2 rw\n");
         assert_eq!(
             find_hierarchy("0::/box/one\n", &part),
@@ -459,7 +461,7 @@ mod tests {
         assert_eq!(find_hierarchy("", ""), None);
     }
 
-    /// Whatever kernel is under this: the files of version 2 by their documented names, in plain folders.
+    /// Runs on any kernel: the version 2 files under their documented names, in plain folders.
     #[test]
     fn v2_moves_worker_to_leaf_and_enables_controllers() {
         let dir = tempfile::tempdir().unwrap();
@@ -479,19 +481,19 @@ mod tests {
         fs::write(folder.join("memory.events"), "low 0\noom 3\noom_kill 2\n").unwrap();
         fs::write(folder.join("pids.events"), "max 7\n").unwrap();
         assert_eq!(group.interventions(), KernelInterventions { oom_kills: 2, refused_forks: 7 });
-        // Somebody else in the group: nothing is moved, nothing made.
+        // Another process in the group: nothing is moved or created.
         let other = tempfile::tempdir().unwrap();
         fs::write(other.path().join("cgroup.procs"), format!("1\n{}\n", process::id())).unwrap();
         assert!(Cgroup::create_under(&both(other.path(), other.path()), limits()).is_err());
-        // At the top, where that shares out.
+        // At the top, if it shares out its controllers.
         let top = tempfile::tempdir().unwrap();
         fs::write(top.path().join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
         let group = Cgroup::create_under(&both(other.path(), top.path()), limits()).unwrap();
         assert!(group.folders[0].starts_with(top.path().join(PARENT_GROUP)));
     }
 
-    /// Plain folders in place of a kernel's: what cannot be written there is a file where a folder should be, which not
-    /// even root can write into.
+    /// Plain folders stand in for the kernel's. An unwritable group is a file instead of a folder, which not even
+    /// root can write into.
     #[test]
     fn v1_needs_memory_controller_but_not_cpu() {
         for (closed, is_made) in [("cpu", true), ("memory", false), ("pids", false)] {
@@ -527,10 +529,10 @@ mod tests {
     fn groups_of_dead_processes_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let mine = unique_name();
-        // No process has the largest number a pid can have; a pid that lives, with another start, is another process.
+        // No process has the largest possible pid. A living pid with another start time is another process.
         let (here, me) = (pid_namespace_id().unwrap(), process::id());
         let stale = [format!("{here}-4194305-7-0"), format!("{here}-{me}-1-0")];
-        // Pids of another container, and those of a docket that did not say whose they are.
+        // Pids of another container, and those of a docket that did not record the namespace.
         let foreign = [format!("{}-4194305-7-0", here + 1), "4194305-7-0".to_owned()];
         let forgotten = [format!("{}-4194305-7-1", here + 1), "4194305-7-1".to_owned()];
         let other = "something-else".to_owned();

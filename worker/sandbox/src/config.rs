@@ -1,4 +1,4 @@
-//! What callers say to the sandbox and what they get back. Plain data; no behaviour but constructors.
+//! Configuration, commands and results of the sandbox. Plain data; no behavior except constructors.
 
 use std::{
     collections::BTreeMap,
@@ -20,30 +20,31 @@ use super::{
     limits::{self, Limits},
 };
 
-/// First argument of docket's own binary when it is to act as the init of a sandbox.
+/// First argument of docket's own binary when it runs as the init of a sandbox.
 pub const INIT_MARKER: &str = "__sandbox-init";
 
-/// Where the workspace is mounted inside.
+/// Path of the workspace inside the sandbox.
 pub const WORKSPACE_INSIDE: &str = "/workspace";
 
-/// How much of each stream is kept when the caller names nothing else: a long test log, not a core dump.
+/// Default number of bytes kept per stream: enough for a long test log, not for a core dump.
 pub const KEEP_BYTES_DEFAULT: usize = 1024 * 1024;
 
-/// Which wall is wanted.
+/// The requested sandbox backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendChoice {
-    /// Our own when its controls pass, else bubblewrap where it is installed.
+    /// Our own backend if its self-tests pass, else bubblewrap if it is installed.
     Auto,
-    /// bubblewrap or nothing.
+    /// bubblewrap; fails if it is unavailable.
     Bubblewrap,
-    /// Our own namespaces or nothing.
+    /// Our own namespaces; fails if they are unavailable.
     Namespaces,
-    /// No wall. Commands run as docket's own user; only the end of every process with its call is kept.
+    /// No isolation. Commands run as docket's own user; the only guarantee is that every process ends
+    /// with its call.
     None,
 }
 
-/// How docket is executed again as a sandbox's init.
+/// How to execute docket again as a sandbox's init.
 #[derive(Clone, Debug)]
 pub struct InitProgram {
     /// Absolute path of the program.
@@ -53,32 +54,32 @@ pub struct InitProgram {
 }
 
 impl Default for InitProgram {
-    /// The running executable, also after its file was replaced by an upgrade.
+    /// Uses the running executable, even if an upgrade has replaced its file.
     fn default() -> Self {
         Self { program: "/proc/self/exe".into(), args: vec![INIT_MARKER.into()] }
     }
 }
 
-/// What a sandbox is made of.
+/// Configuration of a sandbox.
 #[derive(Clone, Debug)]
 pub struct SandboxConfig {
-    /// Which wall.
+    /// The backend.
     pub backend: BackendChoice,
-    /// The one writable folder of the host, absolute.
+    /// The only writable folder of the host; an absolute path.
     pub workspace: PathBuf,
-    /// Further folders and files that can be read inside, under their own paths (the base's object cache).
-    /// Missing ones are refused.
+    /// Additional folders and files readable inside under their own paths (such as the base's object
+    /// cache). Missing ones are refused.
     pub readonly: Vec<PathBuf>,
-    /// Environment on top of the scrubbed one.
+    /// Variables added to the scrubbed environment.
     pub env: Vec<(String, String)>,
-    /// What commands may use together. Not held without walls.
+    /// Limits of all commands together. Not enforced without isolation.
     pub limits: Limits,
     /// The program that acts as init.
     pub init_program: InitProgram,
 }
 
 impl SandboxConfig {
-    /// The usual sandbox around one workspace.
+    /// Returns the default configuration for one workspace.
     pub fn new(backend: BackendChoice, workspace: &Path) -> Self {
         Self {
             backend,
@@ -91,7 +92,7 @@ impl SandboxConfig {
     }
 }
 
-/// Variables of one command's environment, by name; nobody prints their values.
+/// Environment variables of one command, by name. Their values are never printed.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretEnv(pub BTreeMap<String, String>);
@@ -105,25 +106,26 @@ impl fmt::Debug for SecretEnv {
 /// One command.
 #[derive(Clone, Debug)]
 pub struct CommandSpec {
-    /// Program and arguments. A program without a slash is looked up along the inner `PATH`.
+    /// Program and arguments. A program without a slash is looked up in the inner `PATH`.
     pub argv: Vec<OsString>,
-    /// Working folder relative to the workspace. Absolute paths and `..` are refused, links that lead out too.
+    /// Working folder relative to the workspace. Absolute paths, `..` and links that lead outside are
+    /// refused.
     pub cwd: PathBuf,
-    /// After this everything the command started is killed.
+    /// After this time, everything the command started is killed.
     pub timeout: Duration,
     /// Bytes on stdin; `None` is `/dev/null`.
     pub stdin: Option<Vec<u8>>,
-    /// How much of stdout and of stderr is kept, each.
+    /// Maximum number of bytes kept of stdout and of stderr, each.
     pub keep_bytes_max: usize,
-    /// What of the network it may reach, through docket; `None` is nothing. Without walls it reaches what docket does,
-    /// and this says nothing.
+    /// Hosts the command may reach through docket; `None` means no network. Without isolation, this has no
+    /// effect: the command has docket's own network access.
     pub network: Option<Arc<AllowList>>,
-    /// Variables of its own: no other command has them. One takes the place of what the sandbox gives by that name.
+    /// Variables for this command only. They override variables of the sandbox with the same name.
     pub env: SecretEnv,
 }
 
 impl CommandSpec {
-    /// A program with arguments, in the workspace's root, with two minutes.
+    /// A program with arguments, in the workspace's root, with a timeout of two minutes.
     pub fn new<A: Into<OsString>>(argv: impl IntoIterator<Item = A>) -> Self {
         Self {
             argv: argv.into_iter().map(Into::into).collect(),
@@ -136,7 +138,8 @@ impl CommandSpec {
         }
     }
 
-    /// A shell for a person, without any file of theirs: bash where the host has one, else sh.
+    /// An interactive shell that reads none of the user's startup files: bash if the host has it,
+    /// else sh.
     pub fn interactive_shell() -> Self {
         if Path::new("/bin/bash").exists() {
             Self::new(["/bin/bash", "--norc", "-i"])
@@ -145,21 +148,22 @@ impl CommandSpec {
         }
     }
 
-    /// A line of shell: bash where the host has one, for that is what models write, else sh.
+    /// A shell command line: bash if the host has it, because models write bash, else sh.
     pub fn shell(line: impl Into<OsString>) -> Self {
         let shell = if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
         Self::new([OsString::from(shell), "-c".into(), line.into()])
     }
 }
 
-/// How a person is at a command.
+/// How a person is connected to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InteractionMode {
-    /// By a terminal of the command's own, which docket's terminal is joined to.
+    /// Through a separate terminal of the command, which docket relays to its own.
     Terminal,
-    /// By what it says alone; its input is empty, or `CommandSpec::stdin`.
+    /// Through its output alone; its input is empty, or `CommandSpec::stdin`.
     Pipes,
-    /// The same, and all that it says goes to standard error: standard output is for somebody else.
+    /// Like `Pipes`, but all output goes to standard error, because standard output has another
+    /// use.
     PipesToStderr,
 }
 
@@ -169,27 +173,26 @@ pub enum InteractionMode {
 pub enum CommandExit {
     /// By itself, with this status.
     Exit(i32),
-    /// By a signal of this number.
+    /// By this signal.
     Signal(i32),
-    /// At its deadline, by us.
+    /// docket ended it at its timeout.
     TimedOut,
-    /// For it used more than allowed. Memory and processes only where control groups can be made.
+    /// It exceeded a limit. Memory and processes are limited only where control groups are
+    /// available.
     Exceeded(ExceededResource),
 }
 
-/// What a command left behind.
+/// Result of a command.
 #[derive(Clone, Debug)]
 pub struct CommandOutput {
-    /// How it ended.
     pub exit: CommandExit,
-    /// Its stdout.
     pub stdout: CapturedStream,
-    /// Its stderr.
     pub stderr: CapturedStream,
     /// From the start of the init to the end of the last process.
     pub duration_ms: u64,
-    /// Protected paths that it made or changed, and that are as before again. A few names; the rest as a number.
+    /// Protected paths that the command created or changed and that were restored: a few names, and the
+    /// number of the rest.
     pub restored_paths: Vec<String>,
-    /// What it reached, and what it was refused, where it had the network.
+    /// Hosts it reached or was refused, if it had network access.
     pub network: Option<NetworkActivity>,
 }

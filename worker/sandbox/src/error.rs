@@ -1,5 +1,5 @@
-//! Why a sandbox could not be made, or a command could not be run in it. A command that ran and failed is
-//! no error.
+//! Errors of creating a sandbox or running a command in it. A command that ran and failed is not an
+//! error.
 
 use std::{io, path::PathBuf};
 
@@ -7,64 +7,62 @@ use nix::errno::Errno;
 
 use super::config::CommandOutput;
 
-/// Steps of building the walls that handle what lies in the workspace.
+/// Setup steps that depend on the contents of the workspace.
 const WORKSPACE_STEPS: [&str; 3] = ["pin ", "cover ", "protect "];
 
-/// See the variants; each names its remedy.
+/// Errors of the sandbox. Each message names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// The workspace is no absolute path of a folder.
+    /// The workspace is not an absolute path of a folder.
     #[error("the workspace {path} cannot be used: it must be an existing folder with an absolute UTF-8 path")]
     InvalidWorkspace {
-        /// What was given.
+        /// The given path.
         path: PathBuf,
-        /// The reason, where the system gave one.
+        /// The underlying error, if there is one.
         #[source]
         source: Option<io::Error>,
     },
-    /// docket is root and the workspace belongs to somebody the command will not be.
+    /// docket is root, and the workspace belongs to a user other than the one that runs commands.
     #[error(
-        "the workspace {path} belongs to uid {found_uid}, commands run as uid {wanted_uid}: chown it (workspace_owner)"
+        "the workspace {path} belongs to uid {found_uid}, but commands run as uid {wanted_uid}: chown it (workspace_owner)"
     )]
     WrongWorkspaceOwner {
-        /// The workspace.
         path: PathBuf,
         /// Its owner.
         found_uid: u32,
-        /// Who it must belong to.
+        /// The required owner.
         wanted_uid: u32,
     },
-    /// A read-only path is missing, cannot be named to the init, or holds the workspace.
+    /// A read-only path is missing, cannot be passed to the init, or contains the workspace.
     #[error(
-        "the read-only path {path} must exist, be absolute UTF-8 and not hold the workspace: name a narrower one"
+        "the read-only path {path} must exist, be absolute UTF-8 and not contain the workspace: choose a narrower one"
     )]
     InvalidReadonlyPath {
-        /// What was given.
+        /// The given path.
         path: PathBuf,
     },
-    /// bubblewrap was asked for and is not there.
+    /// bubblewrap was requested but is not installed.
     #[error(
-        "bubblewrap is not installed in a system folder: install the package bubblewrap or choose another sandbox"
+        "bubblewrap is not installed in a system folder: install the bubblewrap package or choose another sandbox"
     )]
     BubblewrapNotInstalled,
-    /// Too few walls.
+    /// The host lacks required layers.
     #[error(
-        "this host gives too few layers ({missing}): enable user namespaces and seccomp (docket doctor tells which), or say --sandbox none"
+        "this host lacks required sandbox layers ({missing}): enable user namespaces and seccomp (see docket doctor), or use --sandbox none"
     )]
     TooFewLayers {
-        /// The layers that miss and why.
+        /// The missing layers and the reasons.
         missing: String,
     },
-    /// A control did not see what it must see.
+    /// A self-test did not see the expected isolation.
     #[error(
-        "the {backend} sandbox failed its control ({found}): docket doctor tells what this host lacks; --sandbox none does without walls"
+        "the {backend} sandbox failed its self-test ({found}): docket doctor shows what this host lacks; --sandbox none runs without isolation"
     )]
     SelfTestFailed {
-        /// Which backend.
         backend: &'static str,
-        /// What was seen.
+        /// What the self-test found.
         found: String,
-        /// The failure underneath, if it never got that far.
+        /// The underlying error, if the self-test could not run.
         #[source]
         source: Option<Box<SandboxError>>,
     },
@@ -74,93 +72,83 @@ pub enum SandboxError {
     /// stdin is too large.
     #[error("stdin of {bytes} bytes is over the limit of {limit_bytes}: put it in a file of the workspace")]
     StdinTooLarge {
-        /// How much was given.
+        /// The given size.
         bytes: usize,
-        /// The limit.
         limit_bytes: usize,
     },
-    /// The working folder would leave the workspace.
+    /// The working folder would be outside the workspace.
     #[error("the working folder {cwd} is not inside the workspace: give a path below it, without `..`")]
     InvalidCwd {
-        /// What was asked for.
+        /// The requested folder.
         cwd: PathBuf,
     },
-    /// The program could not be executed inside.
+    /// The program could not be executed inside the sandbox.
     #[error("cannot execute {program} inside the sandbox")]
     ExecuteFailed {
-        /// The program.
         program: String,
-        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// The init could not build the walls, so nothing was run.
+    /// The init could not build the sandbox, so nothing was run.
     #[error("the sandbox could not be built (step: {step}); nothing was run")]
     SetupFailed {
-        /// Which step failed.
+        /// The failed step.
         step: String,
-        /// The reason.
         #[source]
         source: io::Error,
     },
     /// The init could not be started or reached.
     #[error("cannot start the sandbox's init {program}")]
     StartFailed {
-        /// Its program.
         program: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// The control group that bounds the commands cannot be used any more.
+    /// The control group of the sandbox's commands is no longer usable.
     #[error(
-        "the control group for the sandbox's commands cannot be used; nothing was run (docket doctor tells more)"
+        "the control group for the sandbox's commands cannot be used; nothing was run (see docket doctor)"
     )]
     Cgroup(#[source] io::Error),
-    /// Another docket has commands in the workspace.
-    #[error("another docket runs commands in the workspace {path}: wait for their end")]
+    /// Another docket process runs commands in the workspace.
+    #[error("another docket process is running commands in the workspace {path}: wait until they end")]
     WorkspaceBusy {
-        /// The workspace.
         path: PathBuf,
     },
-    /// The workspace could not be looked through, so nothing was run.
+    /// The workspace could not be scanned, so nothing was run.
     #[error("hooks and configuration of the workspace {path} could not be protected: {source}")]
     ProtectFailed {
-        /// The workspace.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// A command ended, and what it changed of hooks and configuration could not be put back.
-    #[error("hooks and configuration of the workspace {path} could not be put back: {source}")]
+    /// A command ended, but its changes to hooks and configuration could not be reverted.
+    #[error("hooks and configuration of the workspace {path} could not be restored: {source}")]
     RestoreFailed {
-        /// The workspace.
         path: PathBuf,
         /// The result of the command.
         output: Box<CommandOutput>,
-        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// The init died without a word; everything in it died with it.
+    /// The init died without a report, and all its processes died with it.
     #[error(
-        "the sandbox's init ended without a report, and every process in it too: look for a kill by memory shortage ({said})"
+        "the sandbox's init and all its processes ended without a report: check whether the kernel killed it for lack of memory ({said})"
     )]
     InitLost {
-        /// What bubblewrap said, if it did.
+        /// bubblewrap's own messages, if any.
         said: String,
     },
-    /// The plan could not be handed over.
-    #[error("the sandbox's plan cannot be written down")]
+    /// The plan could not be serialized.
+    #[error("cannot serialize the sandbox's plan")]
     EncodePlan(#[source] serde_json::Error),
-    /// The plan or the command is too large to be handed over.
-    #[error("the command cannot be handed to the sandbox: its arguments are too large")]
+    /// The plan or the command is too large to pass to the init.
+    #[error("cannot pass the command to the sandbox: its arguments are too large")]
     FrameTooLarge(#[source] io::Error),
 }
 
 impl SandboxError {
-    /// Whether the contents of the workspace, or the command itself, can cause this error. All others come from the host.
+    /// Returns whether the contents of the workspace, or the command itself, can cause this error. All others
+    /// come from the host.
     #[must_use]
     pub fn is_workspace_fault(&self) -> bool {
         match self {
@@ -173,7 +161,7 @@ impl SandboxError {
             Self::EmptyCommand
             | Self::StdinTooLarge { .. }
             | Self::InvalidCwd { .. }
-            // A command can use up the memory, and end an init that no walls protect from it.
+            // A command can exhaust the memory and thus kill an init that is not isolated from it.
             | Self::InitLost { .. }
             | Self::EncodePlan(_)
             | Self::FrameTooLarge(_) => true,
@@ -190,7 +178,7 @@ impl SandboxError {
     }
 }
 
-/// Whether the machine lacks something: disk space, memory, open files.
+/// Returns whether the machine lacks disk space, memory or open files.
 fn is_host_shortage(error: &io::Error) -> bool {
     error.raw_os_error().map(Errno::from_raw).is_some_and(|errno| {
         matches!(

@@ -1,5 +1,5 @@
-//! One command under way: its init is told what to do, its outputs are read, its bounds are watched, until all of it
-//! has ended.
+//! Execution of one command: passes the plan to its init, reads the output and watches the limits until every
+//! process has ended.
 
 use std::{
     io,
@@ -33,67 +33,68 @@ use super::{
     quota::{CHECK_INTERVAL, DiskWatch},
 };
 
-/// How long the kernel may take to end a namespace after its deadline before the init itself is killed.
+/// How long the kernel may take to end a namespace after the deadline before docket kills the init
+/// itself.
 const END_GRACE: Duration = Duration::from_secs(5);
 
-/// An init's report is one small frame.
+/// Maximum size of an init's report, which is one small frame.
 const REPORT_BYTES_MAX: usize = 64 * 1024;
 
-/// Processes the kernel may refuse to one command before it is ended. A build that asks for a few too many copes, or
-/// fails by itself; what goes on asking is a bomb.
+/// Number of refused forks after which a command is ended. A build that asks for a few too many copes or
+/// fails by itself; one that keeps asking is a fork bomb.
 const REFUSED_FORKS_MAX: u64 = 64;
 
 /// Why docket ended a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillReason {
-    /// Its time was over.
+    /// Its timeout passed.
     TimedOut,
-    /// It used too much.
+    /// It exceeded a limit.
     Exceeded(ExceededResource),
-    /// Whoever asked for it wants its end.
+    /// The caller requested its end.
     Stopped,
 }
 
-/// Who hears a command's outputs as they come.
+/// Live input and output of a command.
 #[derive(Default)]
 pub struct CommandIo {
-    /// Its standard output.
+    /// Receives standard output.
     pub stdout: Option<OutputListener>,
-    /// Its standard error.
+    /// Receives standard error.
     pub stderr: Option<OutputListener>,
-    /// Takes the writing end of its standard input, a pipe; `CommandSpec::stdin` is not given then. The command sees
-    /// the end of its input once that is dropped.
+    /// Receives the writing end of the command's standard input, a pipe; `CommandSpec::stdin` must not be set
+    /// then. The command sees end of file once the writing end is dropped.
     pub stdin: Option<oneshot::Sender<OwnedFd>>,
-    /// Ends the command as its deadline would, in order.
+    /// Ends the command in the same orderly way as its timeout.
     pub stop: Option<watch::Receiver<bool>>,
 }
 
-/// An init that was started and what comes out of it.
+/// A started init and its output.
 pub(super) struct CommandExecution {
     child: Child,
     control: Option<UnixStream>,
     pub(super) stdout: StreamCapture<ChildStdout>,
     pub(super) stderr: StreamCapture<ChildStderr>,
     pub(super) kill_reason: Option<KillReason>,
-    /// Who wants the writing end of the command's input.
+    /// Receives the writing end of the command's input.
     stdin: Option<oneshot::Sender<OwnedFd>>,
-    /// What the call did on the network, where it had it.
+    /// The network activity of a call with network access.
     pub(super) network: Option<NetworkActivity>,
 }
 
-/// What one command is held to.
+/// Limits of one command.
 pub(super) struct ExecutionLimits {
     inits: Arc<InitPool>,
-    /// What the kernel had done before.
+    /// Counters before the command.
     interventions_before: KernelInterventions,
-    /// Without walls nothing is watched.
+    /// Without isolation, nothing is watched.
     disk_watch: Option<DiskWatch>,
     output_bytes: u64,
     stop: Option<watch::Receiver<bool>>,
 }
 
 impl ExecutionLimits {
-    /// From here on.
+    /// Starts watching the limits.
     pub(super) fn begin(
         inits: &Arc<InitPool>,
         watch: Option<DiskWatch>,
@@ -110,7 +111,7 @@ impl ExecutionLimits {
         }
     }
 
-    /// Ends when a bound was crossed, and never before.
+    /// Completes when a limit is exceeded, and never before.
     async fn wait_until_exceeded(&mut self) -> ExceededResource {
         loop {
             sleep(CHECK_INTERVAL).await;
@@ -129,7 +130,7 @@ impl ExecutionLimits {
             return Some(ExceededResource::Processes);
         }
         let mut watch = self.disk_watch.take()?;
-        // A workspace that cannot be measured now is measured at the next look.
+        // If the workspace cannot be measured now, the next check tries again.
         let looked =
             tokio::task::spawn_blocking(move || (watch.check_usage().unwrap_or(None), watch)).await.ok();
         let (exceeded, watch) = looked?;
@@ -152,7 +153,8 @@ impl CommandExecution {
         }
     }
 
-    /// Gives the orders and stays until the init has ended. `None` when it ended without a report.
+    /// Sends the plan and waits until the init has ended. Returns `None` if it ended without a
+    /// report.
     pub(super) async fn run_to_end(
         &mut self,
         orders: &[u8],
@@ -161,7 +163,7 @@ impl CommandExecution {
     ) -> io::Result<Option<InitReport>> {
         let Some(control) = self.control.take() else { return Ok(None) };
         let (answers, mut out) = control.into_split();
-        // An init that dies early breaks this pipe; its missing report says so.
+        // An init that dies early breaks this pipe; the missing report reveals it.
         let give = async {
             let _ = out.write_all(orders).await;
         };
@@ -174,7 +176,7 @@ impl CommandExecution {
                 taken = fd_passing::recv_fd(answers.as_ref()) => taken?,
                 () = sleep_until(deadline) => None,
             };
-            // Whoever no longer waits for it closes it so.
+            // If the receiver is gone, dropping the end closes it.
             taken.map(|end| wants.send(end));
         }
         let mut uplink = tokio::select! {
@@ -189,7 +191,8 @@ impl CommandExecution {
         let mut stopped = pin!(stopped);
         {
             let mut crossed = pin!(bounds.wait_until_exceeded());
-            // A report comes after the last process of the call has ended; what they wrote is in the pipes then.
+            // The report comes after the last process of the call has ended, so all output is in the pipes by
+            // that time.
             while !answers.has_complete_frame() {
                 let wrote = self.stdout.total_bytes() + self.stderr.total_bytes();
                 let cut = tokio::select! {
@@ -211,8 +214,8 @@ impl CommandExecution {
                     (wrote > output_bytes).then_some(KillReason::Exceeded(ExceededResource::Output))
                 });
                 if let (Some(cut), None) = (cut, self.kill_reason) {
-                    // The init sees end of file and exits, and the kernel ends its namespace. Killing the outer
-                    // process first would leave nobody to wait for that.
+                    // The init sees end of file and exits, and the kernel ends its namespace. If the outer
+                    // process were killed first, no process would wait for that.
                     self.kill_reason = Some(cut);
                     kill_at = Some(Instant::now() + END_GRACE);
                     drop(out.take());
@@ -230,7 +233,7 @@ impl CommandExecution {
     }
 }
 
-/// Ends when somebody wants the command's end.
+/// Completes when the caller requests the command's end.
 async fn wait_for_stop(stop: Option<watch::Receiver<bool>>) {
     if let Some(mut stop) = stop
         && stop.wait_for(|stop| *stop).await.is_ok()
@@ -240,7 +243,7 @@ async fn wait_for_stop(stop: Option<watch::Receiver<bool>>) {
     std::future::pending().await
 }
 
-/// The way out of a call that has one.
+/// Accepts the proxy of a call that has network access.
 pub(super) async fn accept_proxy(
     answers: &OwnedReadHalf,
     way_out: Option<Arc<AllowList>>,
@@ -251,17 +254,17 @@ pub(super) async fn accept_proxy(
     }
 }
 
-/// An init's one answer, as it comes.
+/// Captures the single report of an init.
 pub(super) fn capture_report(answers: OwnedReadHalf) -> StreamCapture<ReportSocket> {
     StreamCapture::new(Some(ReportSocket(answers)), REPORT_BYTES_MAX)
 }
 
-/// The answer that came, if one did.
+/// Parses the report, if one arrived.
 pub(super) fn parse_report(answers: StreamCapture<ReportSocket>) -> Option<InitReport> {
     read_json_frame(&mut &answers.finish().bytes[..]).ok()
 }
 
-/// The reading half of the socket, with the descriptor that a last read without waiting needs.
+/// The reading half of the socket, with the descriptor that a final non-blocking read needs.
 pub(super) struct ReportSocket(OwnedReadHalf);
 
 impl AsFd for ReportSocket {

@@ -1,6 +1,6 @@
-//! A descriptor handed from a call's init to docket, over the socket that joins them.
+//! Passes a descriptor from a call's init to docket over the socket between them.
 //!
-//! It travels with one byte before the init's answer. Used by `init` on one side and by `proxy` on the other.
+//! The descriptor travels with one byte before the init's report. `init` sends it, `proxy` receives it.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use std::{
 use nix::libc;
 use tokio::{io::Interest, net::UnixStream};
 
-/// Room for one descriptor, aligned as the kernel's header is.
+/// Space for one descriptor, aligned like the kernel's header.
 #[repr(C)]
 union AncillaryBuffer {
     header: libc::cmsghdr,
@@ -27,8 +27,8 @@ pub(super) fn send_fd(socket: &impl AsFd, fd: &impl AsFd) -> io::Result<()> {
     let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let mut ancillary = AncillaryBuffer { bytes: [0; 64] };
     let raw = fd.as_fd().as_raw_fd();
-    // SAFETY: an all-zero msghdr is valid; its pointers live across the call, and the room holds a header with one
-    // descriptor, as CMSG_SPACE says.
+    // SAFETY: an all-zero msghdr is valid; its pointers outlive the call, and the buffer holds a header with
+    // one descriptor, as CMSG_SPACE computes.
     let sent = unsafe {
         let size = u32::try_from(size_of::<libc::c_int>()).unwrap_or(4);
         debug_assert!(libc::CMSG_SPACE(size) as usize <= size_of::<AncillaryBuffer>());
@@ -47,19 +47,19 @@ pub(super) fn send_fd(socket: &impl AsFd, fd: &impl AsFd) -> io::Result<()> {
     if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Waits for what comes next, and takes the descriptor with it. `None` where it comes without one, or nothing does: then
-/// nothing was read.
+/// Waits for the next data and receives the descriptor attached to it. Returns `None`, having read nothing,
+/// if no descriptor is attached or the socket is closed.
 pub(super) async fn recv_fd(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let taken = socket.async_io(Interest::READABLE, || peek_fd(socket)).await?;
     if taken.is_some() {
-        // The byte it came with; the descriptor itself was taken by the look.
+        // The byte the descriptor came with; peeking already received the descriptor itself.
         let mut byte = [0];
         socket.try_read(&mut byte)?;
     }
     Ok(taken)
 }
 
-/// Looks at the next byte without taking it. The kernel hands a descriptor out at a look, too.
+/// Peeks at the next byte without consuming it. The kernel delivers a descriptor even on a peek.
 #[expect(
     unsafe_code,
     reason = "as in `give`; and it takes ownership of a descriptor that the kernel just made"
@@ -68,8 +68,8 @@ fn peek_fd(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut byte = 0_u8;
     let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let mut ancillary = AncillaryBuffer { bytes: [0; 64] };
-    // SAFETY: as in `give`. The kernel writes at most `msg_controllen` bytes, and whole headers only; a descriptor in one
-    // is new and nobody else's.
+    // SAFETY: as in `send_fd`. The kernel writes at most `msg_controllen` bytes, in whole headers only; a
+    // descriptor in one is new and has no other owner.
     unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut part;
@@ -110,7 +110,7 @@ mod tests {
         let handed = recv_fd(&ours).await.unwrap().expect("was handed");
         StdUnixStream::from(handed).write_all(b"through").unwrap();
         let mut said = String::new();
-        // Ends only if no second copy of it is left anywhere.
+        // Ends only if no second copy of the descriptor is open anywhere.
         far.read_to_string(&mut said).unwrap();
         assert_eq!(said, "through");
         assert!(recv_fd(&ours).await.unwrap().is_none());

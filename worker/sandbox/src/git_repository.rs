@@ -1,12 +1,13 @@
-//! What makes git take a folder for a repository, whatever the folder is called.
+//! Recognizes what git takes for a repository, whatever the folder is called.
 //!
-//! A person who runs git in a folder obeys the repository that git finds there: its configuration names programs (a
-//! pager, a file system monitor, filters) and its hooks are programs. Git looks for `.git` first, and then asks whether
-//! the folder itself is a repository: it wants `HEAD` there and, in the folder that `commondir` names or else in the
-//! same one, `objects` and `refs`. It asks of those two only that they can be entered or executed, so links and files
-//! count as well. Pure; used by the sandbox, the file tools and the delivery, which must agree.
+//! Running git in a folder means obeying the repository that git finds there: its configuration names
+//! programs (a pager, a file system monitor, filters), and its hooks are programs. Git looks for `.git`
+//! first, and then checks whether the folder itself is a repository: it requires `HEAD` there and `objects`
+//! and `refs` in the folder that `commondir` names, or else in the same folder. It only requires that those
+//! two can be entered or executed, so links and files count as well. Pure; shared by the sandbox, the file
+//! tools and the delivery, which must agree.
 
-/// A name that means something to git in a repository's folder.
+/// A name with a meaning to git in a repository's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GitName {
     Head,
@@ -29,20 +30,20 @@ const GIT_NAMES: [(GitName, &str); 7] = [
 ];
 
 impl GitName {
-    /// The name that some file system takes `name` for.
+    /// Returns the name for which some file system takes `name`.
     pub fn from_file_name(name: &[u8]) -> Option<Self> {
         GIT_NAMES.iter().find(|(_, spelling)| is_equivalent_name(name, spelling)).map(|(name, _)| *name)
     }
 }
 
-/// Whether an entry is a folder. A folder called `config` is an ordinary part of a program, a file is what git reads.
+/// The kind of an entry. A folder called `config` is an ordinary part of a program; a file is what git reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GitEntryKind {
     Folder,
     Other,
 }
 
-/// Which of those names a folder has.
+/// The [`GitName`]s that a folder contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RepositoryShape {
     has_head: bool,
@@ -53,7 +54,7 @@ pub struct RepositoryShape {
 }
 
 impl RepositoryShape {
-    /// Adds a name that the folder has.
+    /// Adds a name that the folder contains.
     pub const fn add_entry(&mut self, name: GitName, entry: GitEntryKind) {
         match (name, entry) {
             (GitName::Head, GitEntryKind::Other) => self.has_head = true,
@@ -72,17 +73,17 @@ impl RepositoryShape {
         self.has_objects && self.has_refs
     }
 
-    /// A repository that needs nothing elsewhere.
+    /// Returns whether this is a self-contained repository.
     pub(crate) const fn is_repository(self) -> bool {
         self.has_head && self.has_object_stores()
     }
 
-    /// A repository whose configuration, hooks and objects lie elsewhere.
+    /// Returns whether this is a repository whose configuration, hooks and objects are elsewhere.
     const fn is_linked(self) -> bool {
         self.has_head && self.has_commondir
     }
 
-    /// Whether git takes orders from what is called so in this folder.
+    /// Returns whether git obeys an entry of this name in this folder.
     pub const fn obeys(self, name: GitName, entry: GitEntryKind) -> bool {
         match name {
             GitName::Head => self.is_linked(),
@@ -91,37 +92,38 @@ impl RepositoryShape {
             }
             GitName::Config => {
                 let is_repository = self.is_repository() || self.is_linked();
-                // The folder that some other folder's `commondir` names.
+                // The folder that another folder's `commondir` names.
                 is_repository || (self.has_object_stores() && matches!(entry, GitEntryKind::Other))
             }
             GitName::Objects | GitName::Refs => false,
         }
     }
 
-    /// Whether git, run in this folder, takes orders from what is in it or in the folder that it names.
+    /// Returns whether git, run in this folder, obeys its contents or those of the folder that it
+    /// names.
     pub const fn can_run_programs(self) -> bool {
         self.is_linked() || (self.is_repository() && self.has_config_or_hooks)
     }
 }
 
-/// Whether a file system that folds case, HFS+ (which leaves out characters that are not seen) or NTFS (which leaves out
-/// what trails) takes `name` for `spelling`, which is in small letters.
+/// Returns whether a file system takes `name` for `spelling`, which must be lower case: one that folds case,
+/// HFS+ (ignores invisible characters) or NTFS (ignores trailing characters).
 pub fn is_equivalent_name(name: &[u8], spelling: &str) -> bool {
     trim_ntfs_name(name).eq_ignore_ascii_case(spelling.as_bytes())
         || (!name.is_ascii() && is_equivalent_on_hfs(name, spelling))
 }
 
-/// A name in the form by which names are compared that some file system takes for one: without what HFS+ or NTFS leaves
-/// out, and with case folded.
+/// Normalizes a name so that names equivalent on some file system compare equal: removes what HFS+ or NTFS
+/// ignores, and folds case.
 pub fn fold_file_name(name: &[u8]) -> Vec<u8> {
     let name = trim_ntfs_name(name);
     let Ok(text) = std::str::from_utf8(name) else { return name.to_ascii_lowercase() };
-    // Through capitals, which makes one of more letters than small ones do.
+    // Via upper case, which unifies more letters than lower case does.
     let seen = text.chars().filter(|c| !is_ignored_by_hfs(*c));
     seen.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect::<String>().into_bytes()
 }
 
-/// Whether HFS+ leaves a character out of names.
+/// Returns whether HFS+ ignores a character in names.
 const fn is_ignored_by_hfs(c: char) -> bool {
     matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
 }
@@ -131,8 +133,8 @@ fn is_equivalent_on_hfs(name: &[u8], spelling: &str) -> bool {
     name.chars().filter(|c| !is_ignored_by_hfs(*c)).map(|c| c.to_ascii_lowercase()).eq(spelling.chars())
 }
 
-/// What NTFS keeps of a name: what follows a colon names a stream of the same file, a backslash ends a folder's
-/// name, and blanks and dots at the end are lost.
+/// Returns the part of a name that NTFS keeps: a colon starts the name of a stream of the same file, a
+/// backslash ends a folder's name, and trailing spaces and dots are dropped.
 pub fn trim_ntfs_name(name: &[u8]) -> &[u8] {
     let end = name.iter().position(|b| matches!(b, b':' | b'\\')).unwrap_or(name.len());
     let seen = name[..end].iter().rposition(|b| !matches!(b, b' ' | b'.')).map_or(0, |last| last + 1);

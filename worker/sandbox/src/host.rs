@@ -1,4 +1,4 @@
-//! What this host can give, and what a sandbox on it was really given.
+//! Probes which sandbox layers this host offers, and reports those a sandbox really has.
 
 use std::{fs, io, os::unix::process::CommandExt as _, path::PathBuf, process::Stdio, sync::OnceLock};
 
@@ -16,44 +16,44 @@ use super::{
     plan::{SandboxBackend, SandboxPlan},
 };
 
-/// Host ids that commands get when docket is root: of the range that distributions leave unused, so nothing
-/// of the host belongs to them.
+/// Uid and gid of commands when docket is root, from a range that distributions leave unused, so nothing on
+/// the host belongs to them.
 const COMMAND_ID: u32 = 65_525;
 
-/// Taken where a container maps fewer ids.
+/// Used when a container maps fewer ids.
 const NOBODY_ID: u32 = 65_534;
 
 const BUBBLEWRAP_PATHS: [&str; 4] =
     ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
-/// One wall.
+/// One layer of the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxLayer {
     /// User namespace.
     Userns,
-    /// Mount namespace with a root of its own.
+    /// Mount namespace with its own root.
     Mount,
     /// Process namespace: nothing outlives its call.
     Pid,
     /// Network namespace with loopback only.
     Net,
-    /// System V and POSIX queues of its own.
+    /// Separate System V and POSIX message queues.
     Ipc,
-    /// Host name of its own.
+    /// Separate host name.
     Uts,
-    /// Landlock rules over files, signals and abstract sockets.
+    /// Landlock rules for files, signals and abstract sockets.
     Landlock,
     /// System call filter.
     Seccomp,
     /// Limits per process.
     Rlimits,
-    /// Limits on the sum of memory and processes.
+    /// Limits on the total of memory and processes.
     Cgroup,
 }
 
 impl SandboxLayer {
-    /// The name in reports, the same as in JSON.
+    /// Returns the name in reports, the same as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Userns => "userns",
@@ -79,25 +79,25 @@ const NAMESPACE_LAYERS: [SandboxLayer; 6] = [
     SandboxLayer::Uts,
 ];
 
-/// A layer that is not there.
+/// A layer that is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingLayer {
-    /// Which.
+    /// The layer.
     pub layer: SandboxLayer,
-    /// Why, and what would help.
+    /// The reason and the remedy.
     pub reason: String,
 }
 
-/// The layers of one sandbox; it stands in each run's log.
+/// The layers of one sandbox, recorded in each run's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxReport {
     /// `bubblewrap`, `namespaces` or `none`.
     pub backend: String,
-    /// What stands between a command and the host.
+    /// Layers between a command and the host.
     pub active: Vec<SandboxLayer>,
-    /// What does not.
+    /// Unavailable layers.
     pub missing: Vec<MissingLayer>,
-    /// What commands may use together; without walls nothing holds them to it.
+    /// Limits of all commands together; not enforced without isolation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
@@ -105,24 +105,25 @@ pub struct SandboxReport {
 /// One layer as the host offers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerState {
-    /// Which.
+    /// The layer.
     pub layer: SandboxLayer,
-    /// `None` when it can be used, else why not.
+    /// Why the layer cannot be used; `None` if it can.
     pub missing_because: Option<String>,
 }
 
-/// What `docket doctor` says about walls.
+/// The sandbox section of `docket doctor`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReport {
-    /// Every layer.
+    /// All layers.
     pub layers: Vec<LayerState>,
-    /// Where bubblewrap is.
+    /// Path of bubblewrap.
     pub bubblewrap: Option<PathBuf>,
-    /// The kernel's Landlock version, 0 without.
+    /// The kernel's Landlock ABI version; 0 without Landlock.
     pub landlock_abi: i64,
-    /// Whether docket is root here; commands get [`workspace_owner`] then.
+    /// Whether docket is root; commands then run as [`workspace_owner`].
     pub root: bool,
-    /// Limits of this process that are lower than those a sandbox sets, in words: commands have the lower ones.
+    /// Descriptions of limits of this process that are lower than those a sandbox sets. Commands get the
+    /// lower ones.
     #[serde(default)]
     pub lower_limits: Vec<String>,
 }
@@ -132,7 +133,7 @@ impl HostReport {
         self.layers.iter().any(|state| state.layer == layer && state.missing_because.is_none())
     }
 
-    /// What this host lacks of the namespaces and the system call filter that every wall needs.
+    /// Returns the required layers (namespaces and the system call filter) that this host lacks.
     pub fn missing_required_layers(&self) -> Vec<MissingLayer> {
         let needed =
             |layer: &SandboxLayer| NAMESPACE_LAYERS.contains(layer) || *layer == SandboxLayer::Seccomp;
@@ -146,7 +147,7 @@ impl HostReport {
         self.layers.iter().filter_map(missing).collect()
     }
 
-    /// What a sandbox with this plan has.
+    /// Returns the report of a sandbox with this plan.
     pub(super) fn sandbox_report(&self, plan: &SandboxPlan, limits: Limits) -> SandboxReport {
         let walls = match plan.backend {
             SandboxBackend::Bubblewrap | SandboxBackend::Namespaces => true,
@@ -166,7 +167,7 @@ impl HostReport {
         };
         let (active, rest): (Vec<_>, Vec<_>) = self.layers.iter().partition(|state| used(state.layer));
         let reason = |state: &LayerState| {
-            let unused = || "no sandbox was asked for".to_owned();
+            let unused = || "no sandbox was requested".to_owned();
             state.missing_because.clone().unwrap_or_else(unused)
         };
         SandboxReport {
@@ -178,7 +179,8 @@ impl HostReport {
     }
 }
 
-/// uid and gid that everything in a workspace must have, or `None` when docket is no root and its own will do.
+/// Returns the uid and gid that everything in a workspace must have; `None` if docket is not root and uses
+/// its own.
 pub fn workspace_owner() -> Option<(u32, u32)> {
     static OWNER: OnceLock<Option<(u32, u32)>> = OnceLock::new();
     *OWNER.get_or_init(|| {
@@ -195,18 +197,18 @@ fn is_id_mapped(map: &str, id: u32) -> bool {
     })
 }
 
-/// bubblewrap in one of the fixed places.
+/// Finds bubblewrap in one of the fixed locations.
 pub(super) fn find_bubblewrap() -> Option<PathBuf> {
     BUBBLEWRAP_PATHS.iter().map(PathBuf::from).find(|path| path.is_file())
 }
 
-/// Tries each layer in a process of its own. Harmless, takes milliseconds, blocks. The calling program must
-/// answer to [`init_call`](super::init_call).
+/// Tries each layer in a separate process. Harmless, takes milliseconds, blocks. The calling program must
+/// handle [`sandbox_init_args`](super::sandbox_init_args).
 pub fn probe_host() -> HostReport {
     probe_host_with(&InitProgram::default())
 }
 
-/// The same through another program that answers.
+/// Like [`probe_host`], with another program as the init.
 pub(super) fn probe_host_with(init: &InitProgram) -> HostReport {
     let asked = run_probe(init).map_err(|error| format!("the probe could not be run: {error}"));
     let mut layers: Vec<LayerState> = NAMESPACE_LAYERS
@@ -216,7 +218,7 @@ pub(super) fn probe_host_with(init: &InitProgram) -> HostReport {
     let abi = landlock_abi();
     let landlock_reason = |error: &io::Error| {
         format!(
-            "the kernel has no Landlock or it is not in its list of security modules (lsm=landlock): {error}"
+            "the kernel lacks Landlock, or it is not in the list of security modules (lsm=landlock): {error}"
         )
     };
     layers.push(LayerState {
@@ -241,7 +243,8 @@ pub(super) fn probe_host_with(init: &InitProgram) -> HostReport {
     }
 }
 
-/// Hard limits of this process below those that a sandbox sets for each command. It cannot raise them.
+/// Returns hard limits of this process below those that a sandbox sets for each command. It cannot
+/// raise them.
 fn lower_limits() -> Vec<String> {
     let processes = limits::default_limits().processes;
     let wanted = [
@@ -252,7 +255,7 @@ fn lower_limits() -> Vec<String> {
     let lower = wanted.into_iter().filter_map(|(resource, wanted, what, how)| {
         let (_, hard) = getrlimit(resource).ok()?;
         (hard < wanted).then(|| {
-            format!("commands may have {hard} {what}, where {wanted} are usual: this process has no higher limit ({how})")
+            format!("commands are limited to {hard} {what} instead of {wanted}, because this process has no higher limit ({how})")
         })
     });
     lower.collect()
@@ -288,7 +291,8 @@ fn run_probe(init: &InitProgram) -> io::Result<ProbeReport> {
         .current_dir("/")
         .stdin(Stdio::null())
         .stderr(Stdio::null())
-        // A Ctrl-C is for docket; it would have the host look as if it had no walls.
+        // A Ctrl-C is meant for docket; if it reached the probe, the host would seem to have no
+        // isolation.
         .process_group(0)
         .output()?;
     if !out.status.success() {
@@ -305,7 +309,7 @@ mod tests {
         InitProgram { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] }
     }
 
-    /// As when somebody ends `docket up` in its first moment.
+    /// As if the user ended `docket up` immediately.
     #[test]
     fn ctrl_c_does_not_reach_the_probe() {
         let tells_group =

@@ -1,9 +1,10 @@
-//! Where a sandbox's inits come from: each is put into the sandbox's control group before it is told anything, and the
-//! next one is made ready while nobody waits.
+//! Pool of a sandbox's inits. Each init joins the sandbox's control group before it receives the plan, and
+//! the next one is prepared in advance.
 //!
-//! To move a process into a group makes the kernel wait for every processor once, some milliseconds where nothing was
-//! moved lately, and walls take some more. A spare that has its group and its walls, and waits for a command, takes both
-//! out of a call. It has run nothing, and nothing of an earlier call can reach it.
+//! Moving a process into a group makes the kernel wait once for every processor (some milliseconds if none
+//! was moved recently), and building the layers takes longer. A spare init that already has its group and
+//! layers and waits for a command removes both costs from a call. It has run nothing, and nothing from an
+//! earlier call can reach it.
 
 use std::{
     io,
@@ -21,28 +22,29 @@ use super::{
     run::spawn_init,
 };
 
-/// An init that waits for its orders.
+/// An init that waits for its command.
 pub(super) struct SandboxInit {
     /// Its outputs are pipes.
     pub(super) child: Child,
-    /// Orders go in, the report comes out.
+    /// Carries the plan in and the report out.
     pub(super) control: UnixStream,
-    /// Goes last: a group that has a process in it cannot be removed, and a closed socket ends the process.
+    /// Dropped last: a group that contains a process cannot be removed, and closing the socket ends the
+    /// process.
     _group: Option<Arc<Cgroup>>,
 }
 
-/// See the module.
+/// A pool of prepared inits; see the module.
 pub(super) struct InitPool {
     program: InitProgram,
-    /// What every init of the sandbox is told first, as a frame.
+    /// The frame with the plan that every init of the sandbox receives first.
     plan: Vec<u8>,
-    /// The workspace on the host, where there are walls.
+    /// The workspace on the host, if the sandbox is isolated.
     workspace: Option<PathBuf>,
     spare: Mutex<Option<JoinHandle<io::Result<SpareInit>>>>,
     group: Option<Arc<Cgroup>>,
 }
 
-/// An init made ready, and the folder it has laid as its workspace.
+/// A prepared init, and the identity of the folder it mounted as its workspace.
 struct SpareInit {
     sandbox_init: SandboxInit,
     workspace: Option<(u64, u64)>,
@@ -67,7 +69,7 @@ impl InitPool {
         self.group.as_ref().map(|group| group.name())
     }
 
-    /// Space of files without a name that commands hold.
+    /// Returns the space of deleted files that commands hold open.
     pub(super) fn deleted_file_bytes(&self) -> u64 {
         match (&self.group, self.workspace_identity()) {
             (Some(group), Some((device, _))) => group.deleted_file_bytes(device),
@@ -75,12 +77,12 @@ impl InitPool {
         }
     }
 
-    /// What the kernel had to do in the group so far.
+    /// Returns the kernel's counters of the group so far.
     pub(super) fn interventions(&self) -> KernelInterventions {
         self.group.as_ref().map(|group| group.interventions()).unwrap_or_default()
     }
 
-    /// An init in its group that knows the plan.
+    /// Returns an init that is in its group and has the plan.
     pub(super) async fn take_init(self: &Arc<Self>) -> io::Result<SandboxInit> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(spare) = spare
@@ -93,7 +95,7 @@ impl InitPool {
         self.start_init(Stdio::piped(), Stdio::piped()).await
     }
 
-    /// A new one with these outputs.
+    /// Starts a new init with these outputs.
     pub(super) async fn start_init(
         self: &Arc<Self>,
         stdout: Stdio,
@@ -104,14 +106,14 @@ impl InitPool {
             let adopted = tokio::task::spawn_blocking(move || group.add_process(pid));
             adopted.await.map_err(io::Error::other)??;
         }
-        // An init that dies early breaks this pipe; its missing report says so.
+        // An init that dies early breaks this pipe; the missing report reveals it.
         let _ = control.write_all(&self.plan).await;
         Ok(SandboxInit { child, control, _group: self.group.clone() })
     }
 
-    /// Makes one ready. It ends by itself when its socket is closed, which the end of this process does too.
+    /// Prepares a spare init. It exits when its socket closes, which also happens when this process ends.
     pub(super) fn prepare_spare(self: &Arc<Self>) {
-        // Without walls there is little to make ready.
+        // Without isolation there is little to prepare.
         if self.workspace.is_none() {
             return;
         }
@@ -126,7 +128,8 @@ impl InitPool {
         });
     }
 
-    /// Which folder the workspace is now: one that was made anew in its place is another.
+    /// Returns the identity of the current workspace folder. A folder recreated at the same path is
+    /// a different one.
     fn workspace_identity(&self) -> Option<(u64, u64)> {
         let meta = std::fs::symlink_metadata(self.workspace.as_ref()?).ok()?;
         Some((meta.dev(), meta.ino()))

@@ -1,21 +1,22 @@
-//! The wall around everything a model asks for: commands, and the tests, linters and git that docket itself
+//! The sandbox for everything a model requests: commands, and the tests, linters and git that docket itself
 //! starts in a workspace.
 //!
-//! Layers together, none alone: namespaces (user, mount, pid, net, ipc, uts) over a root that is an allow
-//! list, Landlock and seccomp inside, control groups and limits, a look at what must not change.
-//! [`Sandbox::prepare`] probes the host and runs harmless controls before it answers, for a sandbox that cannot
-//! start must not count as a wall.
+//! It combines layers and relies on none alone: namespaces (user, mount, pid, net, ipc, uts) over a root that
+//! is an allow list, Landlock and seccomp inside, control groups and limits, and a scan for changes to
+//! protected files. [`Sandbox::prepare`] probes the host and runs harmless self-tests before it returns,
+//! because a sandbox that cannot start must not count as isolation.
 //!
 //! Inside, the workspace is `/workspace` whatever its path on the host, so recorded outputs do not depend on
-//! the machine (with [`BackendChoice::None`] there is no inside: it stays where it is). HOME, `/tmp`, `/run`
-//! and `/dev/shm` are empty at each call's start and gone at its end; only the workspace lasts.
+//! the machine (with [`BackendChoice::None`] there is no inside: the workspace keeps its path). HOME, `/tmp`,
+//! `/run` and `/dev/shm` are empty at the start of each call and removed at its end; only the workspace
+//! persists.
 //!
-//! A command is started through docket itself, executed again with [`INIT_MARKER`] as first argument: a
-//! multi-threaded process can neither unshare a user namespace nor fork safely. A binary that uses this
-//! crate calls [`init_call`] first thing in `main`.
+//! A command is started through docket itself, executed again with [`INIT_MARKER`] as the first argument: a
+//! multi-threaded process can neither unshare a user namespace nor fork safely. A binary that uses this crate
+//! calls [`sandbox_init_args`] first in `main`.
 //!
-//! Ownership: when docket is root, what it lays into a workspace must belong to [`workspace_owner`]; the
-//! command's user inside is that user outside, and never uid 0 of the host.
+//! Ownership: when docket is root, everything it creates in a workspace must belong to [`workspace_owner`];
+//! the command's user inside is that user outside, and never uid 0 of the host.
 
 mod capture;
 mod cgroup;

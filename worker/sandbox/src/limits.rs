@@ -1,7 +1,7 @@
-//! What a sandbox's commands may use together, where nobody says otherwise.
+//! Default limits on what a sandbox's commands may use together.
 //!
-//! A process's own limits (`setrlimit`) do not bound a tree of processes. Memory and processes are bounded by a
-//! control group, the disk by a look at the workspace while a command runs, output by counting what comes.
+//! Limits per process (`setrlimit`) do not limit a tree of processes. A control group limits memory and
+//! processes, checks of the workspace during a command limit the disk, and counting limits the output.
 
 use std::fs;
 
@@ -10,7 +10,8 @@ pub use docket_schema::run::SandboxLimits as Limits;
 const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;
 
-/// Room for any usual build, and half of this machine's memory at most: one run must not starve the others.
+/// Enough for any usual build, and at most half of this machine's memory: one run must not starve the
+/// others.
 pub fn default_limits() -> Limits {
     let memory_bytes = host_memory_bytes().map_or(4 * GIB, |whole| (whole / 2).min(8 * GIB));
     Limits {
@@ -22,7 +23,7 @@ pub fn default_limits() -> Limits {
     }
 }
 
-/// The machine's memory.
+/// Returns the machine's memory.
 pub(super) fn host_memory_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

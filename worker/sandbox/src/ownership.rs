@@ -1,5 +1,5 @@
-//! A folder of a person's, lent to commands: where docket is root, commands are another user of the host, and can only
-//! write what belongs to that one.
+//! Temporarily gives a person's folder to commands. When docket is root, commands run as another host user
+//! and can write only what that user owns.
 
 use std::{
     collections::BTreeMap,
@@ -22,58 +22,59 @@ use super::{
     safe_walk::{self, WalkAction, WalkEntry, WalkVisitor},
 };
 
-/// Folders nobody lends: a slip of the keyboard must not give a system away. Not these, nor anything in them …
+/// Folders that must not change ownership: a typo must not give a system away. Neither these nor anything in
+/// them …
 const SYSTEM_FOLDERS: [&str; 11] =
     ["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys", "usr"];
-/// … of these only folders in them …
+/// … of these, only folders in them …
 const SYSTEM_PARENTS: [&str; 9] = ["home", "media", "mnt", "opt", "root", "run", "srv", "tmp", "var"];
-/// … and of these only folders in folders in them.
+/// … and of these, only folders two levels below.
 const SYSTEM_GRANDPARENTS: [&str; 2] = ["home", "var"];
 
-/// Says on a folder whose it was, where its lender is killed before it gives it back. Only root can write it.
+/// Records a folder's original owner, in case docket is killed before it restores the ownership. Only root
+/// can write it.
 const OWNER_XATTR: &CStr = c"trusted.docket.owner";
 
 type UnixOwner = (u32, u32);
 
-/// A folder that belongs to commands as long as this lives.
+/// A folder owned by commands while this guard lives.
 #[derive(Debug)]
 pub struct OwnershipGuard {
     folder: PathBuf,
     original: Option<OriginalOwnership>,
 }
 
-/// Whose everything was.
+/// The original owner of everything in a folder.
 #[derive(Debug)]
 struct OriginalOwnership {
     owner: UnixOwner,
     others: BTreeMap<PathBuf, UnixOwner>,
 }
 
-/// A folder that cannot be lent.
+/// Why a folder cannot be given to commands.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnershipError {
-    /// It is one of the system's.
-    #[error("{0} is a folder of the system: name one that commands may write to, and nothing else is in")]
+    /// It is a system folder.
+    #[error("{0} is a system folder: choose a folder that contains only files commands may write to")]
     SystemFolder(PathBuf),
-    /// It cannot be read, or its owner not be changed.
+    /// It cannot be read, or its owner cannot be changed.
     #[error(
-        "the folder {folder} cannot be given to commands: it must exist, and docket may change whose it is"
+        "the folder {folder} cannot be given to commands: it must exist, and docket must be allowed to change its owner"
     )]
     ChangeOwner {
-        /// The folder.
         folder: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
 impl OwnershipGuard {
-    /// Lends `folder`, and all in it but files that have another name elsewhere too. Where docket is no root, or the
-    /// folder is the commands' already, nothing is changed.
+    /// Gives `folder` and its contents to commands, except files with another hard link elsewhere. Changes
+    /// nothing if docket is not root or commands already own the folder.
     ///
     /// # Errors
-    /// [`LendError`]
+    /// Returns [`OwnershipError`] if the folder is a system folder, cannot be read, or cannot change its
+    /// owner.
     pub fn new(folder: &Path) -> Result<Self, OwnershipError> {
         let refuse = |source| OwnershipError::ChangeOwner { folder: folder.to_owned(), source };
         let folder = folder.canonicalize().map_err(refuse)?;
@@ -86,13 +87,14 @@ impl OwnershipGuard {
         let stat = fstat(&root).map_err(|errno| refuse(errno.into()))?;
         let found = (stat.st_uid, stat.st_gid);
         let Some(to) = workspace_owner() else { return Ok(Self { folder, original: None }) };
-        // Its last lender may have been killed.
+        // A previous docket may have been killed before it restored the owner.
         let noted = read_owner_note(root.as_fd());
         let owner = noted.filter(|_| found == to).unwrap_or(found);
         if owner == to {
             return Ok(Self { folder, original: None });
         }
-        // On a file system that cannot note it, a killed lender's folder stays the commands'.
+        // On a file system that cannot store the note, the folder of a killed docket stays with the
+        // commands' user.
         let _ = write_owner_note(root.as_fd(), Some(owner));
         fchown(root.as_fd(), Some(Uid::from_raw(to.0)), Some(Gid::from_raw(to.1)))
             .map_err(|errno| refuse(errno.into()))?;
@@ -106,7 +108,7 @@ impl OwnershipGuard {
         Ok(lent)
     }
 
-    /// The folder, without links in its path.
+    /// Returns the folder, without links in its path.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -116,7 +118,7 @@ impl Drop for OwnershipGuard {
     fn drop(&mut self) {
         let (Some(back), Some(from)) = (self.original.take(), workspace_owner()) else { return };
         let Ok(root) = safe_walk::open_root(&self.folder) else { return };
-        // What cannot be given back stays the commands'.
+        // Files whose owner cannot be restored stay with the commands' user.
         let _ = fchown(root.as_fd(), Some(Uid::from_raw(back.owner.0)), Some(Gid::from_raw(back.owner.1)));
         let note = root.as_fd().try_clone_to_owned();
         let walked = safe_walk::walk(root, &mut OwnershipRestore { from, back });
@@ -135,7 +137,7 @@ fn is_system_folder(folder: &Path) -> bool {
         || (parts.len() == 2 && is_one(&SYSTEM_GRANDPARENTS))
 }
 
-/// Whose a folder was before it was lent.
+/// Returns the recorded original owner of a folder.
 #[expect(unsafe_code, reason = "extended attributes have no wrapper in nix")]
 fn read_owner_note(folder: BorrowedFd<'_>) -> Option<UnixOwner> {
     let mut bytes = [0_u8; 8];
@@ -147,7 +149,7 @@ fn read_owner_note(folder: BorrowedFd<'_>) -> Option<UnixOwner> {
     (read == 8).then(|| Some((part(0)?, part(4)?))).flatten()
 }
 
-/// Notes whose a folder is, or that it is back.
+/// Records a folder's original owner, or removes the record.
 #[expect(unsafe_code, reason = "extended attributes have no wrapper in nix")]
 fn write_owner_note(folder: BorrowedFd<'_>, owner: Option<UnixOwner>) -> io::Result<()> {
     // SAFETY: the name ends in a zero byte; eight bytes are read from a buffer of eight.

@@ -1,5 +1,5 @@
-//! What docket tells a sandbox's init and what the init answers, both as length-prefixed JSON over one
-//! socket. Written and read by the same binary, so it has no versions.
+//! The messages between docket and a sandbox's init, as length-prefixed JSON over one socket. The same
+//! binary writes and reads them, so they are not versioned.
 
 use std::{
     ffi::OsString,
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::config::SecretEnv;
 
-/// Larger than any plan with its bytes for stdin; guards against reading garbage as a length.
+/// Larger than any plan with its stdin bytes; guards against reading garbage as a length.
 pub(super) const FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// uid and gid of the command inside.
+/// Uid and gid of the command inside.
 pub(super) const INNER_ID: u32 = 1000;
 
 /// The private home inside.
@@ -37,22 +37,22 @@ impl SandboxBackend {
     }
 }
 
-/// One thing in the root inside, in the order in which it is laid.
+/// One entry of the root inside, in mount order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum MountEntry {
-    /// A tree or file of the host, readable.
+    /// A tree or file of the host, read-only.
     ReadOnly { source: PathBuf, target: PathBuf },
     /// A tree of the host, writable.
     Writable { source: PathBuf, target: PathBuf },
-    /// An empty folder of its own with a size.
+    /// A separate empty folder with a size limit.
     Tmpfs { target: PathBuf, bytes: u64, inodes: u64 },
     /// A device node of the host.
     Device { path: PathBuf },
-    /// A file made up for the inside.
+    /// A file generated for the inside.
     File { target: PathBuf, text: String },
     /// A symbolic link.
     Link { target: PathBuf, points_to: PathBuf },
-    /// Nothing is to be read there: a file of what was laid before that holds a credential.
+    /// Hides a file of an earlier entry that holds a credential: it reads as empty.
     Empty { target: PathBuf },
 }
 
@@ -60,21 +60,21 @@ pub(super) enum MountEntry {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SandboxPlan {
     pub(super) backend: SandboxBackend,
-    /// Absolute path of bubblewrap, with that backend.
+    /// Absolute path of bubblewrap, for that backend.
     pub(super) bubblewrap: Option<PathBuf>,
     pub(super) entries: Vec<MountEntry>,
     /// The workspace as commands see it.
     pub(super) workspace: PathBuf,
-    /// The host's uid and gid that commands get, when docket is root.
+    /// The host uid and gid of commands when docket is root.
     pub(super) drop_to: Option<(u32, u32)>,
     pub(super) landlock: bool,
-    /// Processes and threads of a call.
+    /// Limit on processes and threads of a call.
     pub(super) processes: u64,
     pub(super) env: Vec<(OsString, OsString)>,
 }
 
 impl SandboxPlan {
-    /// Mounted trees and whether they can be written: what Landlock allows is exactly what the plan lays.
+    /// Returns the mounted trees and whether they are writable. Landlock allows exactly these.
     pub(super) fn mount_paths(&self) -> impl Iterator<Item = (&PathBuf, MountAccess)> {
         self.entries.iter().filter_map(|entry| match entry {
             MountEntry::ReadOnly { target, .. } | MountEntry::File { target, .. } => {
@@ -96,66 +96,67 @@ pub(super) enum MountAccess {
     Device,
 }
 
-/// The part that is one command's own.
+/// The part that belongs to one command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct CommandPlan {
     pub(super) argv: Vec<OsString>,
-    /// Relative to the workspace, no `..`.
+    /// Relative to the workspace, without `..`.
     pub(super) cwd: PathBuf,
-    /// Below the workspace, made read-only where they still exist and are no links.
+    /// Paths in the workspace that are made read-only if they still exist and are not links.
     pub(super) protected: Vec<PathBuf>,
-    /// Below the workspace, folders that cannot be renamed or removed: laid over themselves.
+    /// Folders in the workspace that cannot be renamed or removed: each is bind-mounted onto
+    /// itself.
     pub(super) pinned: Vec<PathBuf>,
-    /// Below the workspace, sockets and FIFOs of others: an empty file is laid over each.
+    /// Sockets and FIFOs in the workspace that belong to other processes: each is covered with an
+    /// empty file.
     pub(super) covered: Vec<PathBuf>,
-    /// What the command reads.
+    /// The command's standard input.
     pub(super) stdin: StdinSource,
-    /// Standard output is a terminal of the call's own: it becomes the command's input as well, and the
-    /// one that controls its session.
+    /// Standard output is a terminal of the call: it also becomes the command's input and the
+    /// controlling terminal of its session.
     pub(super) terminal: bool,
-    /// It has a way out: what is reached without it, as `NO_PROXY` has it.
+    /// Set if the call has network access: hosts reached without the proxy, in `NO_PROXY` format.
     pub(super) no_proxy: Option<String>,
-    /// Variables of its own, over those of the plan.
+    /// Variables of this command, which override those of the plan.
     pub(super) env: SecretEnv,
 }
 
-/// What a command reads on its standard input.
+/// Source of a command's standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum StdinSource {
-    /// Nothing.
     Empty,
-    /// The bytes of the frame that follows.
+    /// The bytes of the next frame.
     Frame,
-    /// A pipe whose other end is handed to docket.
+    /// A pipe whose other end is passed to docket.
     Open,
 }
 
-/// The init's one answer.
+/// The single report of the init.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum InitReport {
     Exit(i32),
     Signal(i32),
-    /// The working folder is missing, no folder, or outside.
+    /// The working folder is missing, not a folder, or outside the workspace.
     BadCwd,
     /// `execve` failed.
     ExecFailed {
         errno: i32,
     },
-    /// A wall could not be built.
+    /// A layer could not be built.
     SetupFailed {
         step: String,
         errno: i32,
     },
 }
 
-/// Puts a length before the bytes.
+/// Writes the length, then the bytes.
 pub(super) fn write_frame(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     let length = u32::try_from(bytes.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     out.write_all(&length.to_le_bytes())?;
     out.write_all(bytes)
 }
 
-/// Reads what [`write_frame`] wrote.
+/// Reads a frame written by [`write_frame`].
 pub(super) fn read_frame(input: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     input.read_exact(&mut length)?;

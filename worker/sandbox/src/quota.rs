@@ -1,9 +1,9 @@
-//! A bound on what the workspace holds, while a command runs.
+//! Limits the disk usage of the workspace while a command runs.
 //!
-//! Few file systems can be told a quota for a folder. So the free space of the workspace's file system is looked at a
-//! few times a second, which costs microseconds, and only when much of it has gone is the workspace measured. A
-//! command can thus go beyond its bound by what it writes within one look, and never by more than [`RESERVE_PERCENT`]
-//! leaves the host.
+//! Few file systems support a quota for a folder. So the free space of the workspace's file system is checked
+//! several times a second, which costs microseconds, and the workspace is measured only when much of it is
+//! gone. A command can thus exceed its limit by what it writes between two checks, and never by more than
+//! [`RESERVE_PERCENT`] leaves to the host.
 
 use std::{
     io,
@@ -21,58 +21,60 @@ use super::{
     safe_walk::{self, WalkAction, WalkCoverage, WalkEntry, WalkVisitor},
 };
 
-/// How often the file system is looked at.
+/// Interval between checks of the file system.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Measured at least once when so much has gone, or an eighth of the bound if that is less.
+/// The workspace is measured when this much free space is gone, or an eighth of the limit if that
+/// is less.
 const GROWTH_STEP_BYTES: u64 = 64 * 1024 * 1024;
 const GROWTH_STEP_FILES: u64 = 10_000;
 
-/// What a command must have written for a file system that is nearly full to be its fault.
+/// Minimum size a command must have written to be blamed for a nearly full file system.
 const SIGNIFICANT_BYTES: u64 = 1024 * 1024;
 
-/// Of its file system what commands must leave free, in percent, and never more than this.
+/// Share of the file system, in percent, that commands must leave free, up to the limit below.
 const RESERVE_PERCENT: u64 = 2;
 const RESERVE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// Measured at least so often, for others may free what a command takes.
+/// Maximum time between measurements, because other processes may free what a command takes.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(15);
-/// The same where the file system counts no files.
+/// The same for a file system that does not count files.
 const MEASURE_INTERVAL_UNCOUNTED: Duration = Duration::from_secs(3);
 
-/// What a workspace holds.
+/// Disk usage of a workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DiskUsage {
-    /// On disk, in bytes.
+    /// Size on disk, in bytes.
     pub(super) bytes: u64,
-    /// Files and folders.
+    /// Number of files and folders.
     pub(super) files: u64,
 }
 
-/// What is known of a workspace from the commands before: many that each write little are seen as one that writes much.
+/// Usage carried over from earlier commands, so that many commands that each write little are treated like
+/// one that writes much.
 #[derive(Debug, Default)]
 pub(super) struct UsageHistory {
-    /// The file system when the workspace was measured last.
+    /// Free space when the workspace was last measured.
     measured_free: Option<FreeSpace>,
     last_usage: Option<DiskUsage>,
 }
 
 impl UsageHistory {
-    /// The next command's growth is counted from its own beginning.
+    /// Counts the next command's growth from its own start.
     pub(super) fn reset_baseline(&mut self) {
         self.measured_free = None;
     }
 }
 
-/// Looks at one workspace during one command.
+/// Watches one workspace during one command.
 pub(super) struct DiskWatch {
     workspace: PathBuf,
     limits: Limits,
     history: Arc<Mutex<UsageHistory>>,
-    /// The file system when the command began.
+    /// Free space when the command began.
     initial_free: FreeSpace,
     measured_at: Instant,
-    /// Space of files without a name, which only processes hold.
+    /// Returns the space of deleted files that processes still hold open.
     deleted_file_bytes: Box<dyn Fn() -> u64 + Send>,
 }
 
@@ -85,7 +87,7 @@ struct FreeSpace {
 }
 
 impl DiskWatch {
-    /// From here on. `unnamed` tells the space of files that commands opened and removed.
+    /// Starts watching. `unnamed` returns the space of files that commands opened and removed.
     pub(super) fn begin(
         workspace: PathBuf,
         limits: Limits,
@@ -105,7 +107,8 @@ impl DiskWatch {
         })
     }
 
-    /// Whether the workspace is over its bound and this command made it larger. Cheap as long as little is written.
+    /// Checks whether the workspace is over its limit and this command made it larger. Cheap as long as
+    /// little is written.
     pub(super) fn check_usage(&mut self) -> io::Result<Option<ExceededResource>> {
         let now = read_free_space(&self.workspace)?;
         let mut known = self.history.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +130,7 @@ impl DiskWatch {
         known.measured_free = Some(now);
         self.measured_at = Instant::now();
         let over = usage.bytes > self.limits.disk_bytes || usage.files > self.limits.disk_files;
-        // One that only makes room in a workspace that is too full goes on.
+        // A command that only frees space in a workspace over its limit may continue.
         let grew = grows || before.is_some_and(|old| usage.bytes > old.bytes || usage.files > old.files);
         Ok((starves || grew && (over || walked == WalkCoverage::Partial)).then_some(ExceededResource::Disk))
     }
@@ -144,7 +147,8 @@ fn read_free_space(workspace: &std::path::Path) -> io::Result<FreeSpace> {
     })
 }
 
-/// Measures a workspace. A file with several names counts once in bytes, and each name as a file.
+/// Measures a workspace. A file with several names counts once in bytes, and once per name as a
+/// file.
 pub(super) fn measure_usage(workspace: &std::path::Path) -> io::Result<(DiskUsage, WalkCoverage)> {
     let mut usage = DiskUsage::default();
     let walked = safe_walk::walk(safe_walk::open_root(workspace)?, &mut usage)?;
@@ -218,7 +222,7 @@ mod tests {
         }
         let (usage, walked) = measure_usage(dir.path()).unwrap();
         assert_eq!((usage.files, walked), (safe_walk::DEPTH_MAX as u64, WalkCoverage::Partial));
-        // Too long for a path: taken away from the top by moving what is below up.
+        // Too long for a path: removed from the top by moving the levels below up.
         let top = dir.path();
         for n in 0..safe_walk::DEPTH_MAX {
             let next = top.join("d/d");

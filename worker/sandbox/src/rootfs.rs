@@ -1,6 +1,6 @@
-//! The allow list: what of the host a command sees, and with which environment.
+//! The allow list of host paths a command sees, and its environment.
 //!
-//! Everything not named here does not exist inside. Looked up once per sandbox; the same host gives the same
+//! Anything not listed here does not exist inside. Evaluated once per sandbox; the same host yields the same
 //! list.
 
 use std::{
@@ -21,7 +21,8 @@ use super::{
 
 const MIB: u64 = 1024 * 1024;
 
-/// Folders with a size: builds need room in /tmp, and a full one must not take the machine's memory.
+/// Size-limited folders: builds need space in /tmp, and a full one must not use up the machine's
+/// memory.
 const TMPFS_MOUNTS: [(&str, u64, u64); 4] = [
     ("/tmp", 512 * MIB, 65_536),
     (INNER_HOME, 256 * MIB, 65_536),
@@ -29,10 +30,11 @@ const TMPFS_MOUNTS: [(&str, u64, u64); 4] = [
     ("/run", 16 * MIB, 4_096),
 ];
 
-/// System folders; where the host has a link (merged /usr) the link is laid.
+/// System folders. A link on the host (merged /usr) becomes a link inside.
 const SYSTEM_FOLDERS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
-/// What of /etc is laid as it is: the linker's, certificates (never private keys), tables without secrets.
+/// Parts of /etc that are mounted unchanged: linker configuration, certificates (never private keys),
+/// tables without secrets.
 const ETC_PATHS: [&str; 15] = [
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -54,7 +56,7 @@ const ETC_PATHS: [&str; 15] = [
 const DEVICE_NODES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// Searched when the host's PATH names nothing that exists inside.
+/// Used when the host's PATH names nothing that exists inside.
 const DEFAULT_PATH: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
@@ -96,7 +98,7 @@ pub(super) fn build_plan(
     tools.add_mounts(&mut entries);
     for path in &config.readonly {
         let whole = path.is_absolute() && path.to_str().is_some();
-        // A folder that holds the workspace, `/` first of all, would bring everything beside it in.
+        // A folder that contains the workspace, above all `/`, would expose everything next to it.
         let narrow = |source: &PathBuf| whole && !workspace.starts_with(source);
         let source = fs::canonicalize(path).ok().filter(narrow);
         let source = source.ok_or_else(|| SandboxError::InvalidReadonlyPath { path: path.clone() })?;
@@ -116,7 +118,7 @@ pub(super) fn build_plan(
     })
 }
 
-/// The workspace on the host.
+/// Returns the workspace on the host.
 pub(super) fn host_workspace(plan: &SandboxPlan) -> PathBuf {
     let writable = plan.entries.iter().find_map(|entry| match entry {
         MountEntry::Writable { source, target } if *target == plan.workspace => Some(source.clone()),
@@ -154,7 +156,7 @@ fn add_system_entries(entries: &mut Vec<MountEntry>) {
         }
     }
     for path in ETC_PATHS.iter().map(PathBuf::from) {
-        // Resolved here: a link (localtime) could point to what is not inside.
+        // Resolved here: a link (localtime) could point to a path that does not exist inside.
         if let Ok(source) = fs::canonicalize(&path) {
             entries.push(MountEntry::ReadOnly { source, target: path });
         }
@@ -172,7 +174,7 @@ fn add_generated_files(entries: &mut Vec<MountEntry>) {
         ("/etc/hostname", "docket\n".to_owned()),
         ("/etc/host.conf", "multi on\n".to_owned()),
         ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".to_owned()),
-        // git commit works without anyone's identity; auto-gc would repack what snapshots read.
+        // git commit works without a configured identity; auto-gc would repack what snapshots read.
         (
             "/etc/gitconfig",
             "[user]\n\tname = docket\n\temail = docket@localhost\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n\
@@ -199,7 +201,7 @@ fn build_environment(
     let mut all = base_environment(path, INNER_HOME.into());
     all.push(("TMPDIR".into(), "/tmp".into()));
     all.push(("CARGO_HOME".into(), format!("{INNER_HOME}/.cargo").into()));
-    // A git that was built elsewhere looks for its system configuration elsewhere.
+    // A git built elsewhere looks for its system configuration elsewhere.
     all.push(("GIT_CONFIG_SYSTEM".into(), "/etc/gitconfig".into()));
     all.push(("RUSTUP_HOME".into(), format!("{INNER_HOME}/.rustup").into()));
     all.push(("CARGO_NET_OFFLINE".into(), "true".into()));
@@ -223,7 +225,7 @@ fn build_unsandboxed_environment(config: &SandboxConfig) -> Vec<(OsString, OsStr
     overlay_environment(all, config)
 }
 
-/// A name given by the caller takes the place of ours: two of one name would be read differently by each program.
+/// A variable given by the caller replaces ours: programs disagree on which of two duplicates counts.
 fn overlay_environment(
     mut all: Vec<(OsString, OsString)>,
     config: &SandboxConfig,
@@ -245,7 +247,8 @@ fn base_environment(path: OsString, home: OsString) -> Vec<(OsString, OsString)>
         ("LANG".into(), "C.UTF-8".into()),
         ("TERM".into(), "dumb".into()),
         ("TZ".into(), "UTC".into()),
-        // What a run leaves behind is its result: compiled modules beside sources are none.
+        // The files a run leaves are its result, and compiled modules next to sources are not part
+        // of it.
         ("PYTHONDONTWRITEBYTECODE".into(), "1".into()),
     ]
 }

@@ -1,8 +1,8 @@
-//! Making a sandbox and running commands in it: the docket side.
+//! Creates sandboxes and runs commands in them, from docket's side.
 //!
-//! Invariants: [`Sandbox::run`] returns only after every process of the call has ended (the init itself may
-//! still be taking its mounts apart); dropping its future closes the socket that keeps the init alive; a report that never came is an error,
-//! never a success.
+//! Invariants: [`Sandbox::run`] returns only after every process of the call has ended (the init itself may still
+//! be removing its mounts); dropping its future closes the socket that keeps the init alive; a missing report is an
+//! error, never a success.
 
 use std::{
     io,
@@ -38,21 +38,20 @@ use super::{
     rootfs, terminal,
 };
 
-/// Sockets and FIFOs of others that are covered; a workspace with more is none.
+/// Maximum number of foreign sockets and FIFOs that are covered; a workspace with more is refused.
 const SPECIAL_FILES_MAX: usize = 128;
 
-/// A control that takes longer says that the host is not usable.
+/// A self-test that takes longer means the host is not usable.
 const SELF_TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A host as it was probed, and the backend whose controls passed on it. Handed by a supervisor to
-/// its run processes.
+/// A probed host, and the backend whose self-tests passed on it. A supervisor passes it to its run processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckedHost {
     backend: SandboxBackend,
     host: HostReport,
 }
 
-/// A prepared sandbox around one workspace. Cheap to clone; commands may run at once.
+/// A prepared sandbox around one workspace. Cheap to clone; commands may run concurrently.
 #[derive(Clone)]
 pub struct Sandbox {
     inner: Arc<SandboxInner>,
@@ -63,23 +62,23 @@ struct SandboxInner {
     init_pool: Arc<InitPool>,
     host: HostReport,
     report: SandboxReport,
-    /// The workspace on the host; `None` without walls.
+    /// The workspace on the host; `None` without isolation.
     host_workspace: Option<PathBuf>,
     limits: Limits,
-    /// What the workspace held when it was measured last.
+    /// Usage when the workspace was last measured.
     usage_history: Arc<std::sync::Mutex<UsageHistory>>,
     /// Sockets and FIFOs that were in the workspace before the first command.
     special_files: OnceLock<Vec<PathBuf>>,
-    /// bubblewrap resolves links of the workspace on the host, so nothing may change them meanwhile.
+    /// bubblewrap resolves links of the workspace on the host, so no other command may change them meanwhile.
     exclusive: Mutex<()>,
 }
 
 impl Sandbox {
-    /// Probes the host, builds the plan and runs harmless controls.
+    /// Probes the host, builds the plan and runs harmless self-tests.
     ///
     /// # Errors
-    /// [`SandboxError::TooFewLayers`] where the host cannot give namespaces and seccomp,
-    /// [`SandboxError::Control`] where a wall is not where it should be, and what is wrong with the
+    /// Returns [`SandboxError::TooFewLayers`] if the host cannot provide namespaces and seccomp,
+    /// [`SandboxError::SelfTestFailed`] if the isolation is not as expected, and other variants for an invalid
     /// configuration.
     pub async fn prepare(config: SandboxConfig) -> Result<Self, SandboxError> {
         let init = config.init_program.clone();
@@ -101,12 +100,12 @@ impl Sandbox {
             (BackendChoice::Namespaces, _) | (BackendChoice::Auto, None) => {
                 Self::prepare_backend(&config, &host, SandboxBackend::Namespaces).await
             }
-            // Both hold against the same battery; our own takes half the time of a call and runs
-            // calls of one run side by side, so bubblewrap is what stands in where ours cannot start.
+            // Both pass the same tests. Our own backend takes half the time per call and runs calls of one run in
+            // parallel, so bubblewrap is the fallback for hosts on which ours cannot start.
             (BackendChoice::Auto, Some(_)) => {
                 match Self::prepare_backend(&config, &host, SandboxBackend::Namespaces).await {
                     Err(SandboxError::SelfTestFailed { found, .. }) => {
-                        tracing::info!(%found, "docket's own namespaces failed their controls, taking bubblewrap");
+                        tracing::info!(%found, "docket's own namespaces failed their self-tests, using bubblewrap");
                         Self::prepare_backend(&config, &host, SandboxBackend::Bubblewrap).await
                     }
                     other => other,
@@ -115,17 +114,16 @@ impl Sandbox {
         }
     }
 
-    /// A sandbox on a host that was probed, and whose walls passed their controls, when the worker
-    /// started: neither is done again for each run. Every step of a wall's making that fails is an
-    /// error all the same, and runs nothing.
+    /// Creates a sandbox on a host that was probed and self-tested when the worker started, so that this is not
+    /// repeated for each run. A setup step that fails is still an error, and nothing is run.
     ///
     /// # Errors
-    /// [`SandboxError`] for what is wrong with the configuration.
+    /// Returns [`SandboxError`] for an invalid configuration.
     pub fn for_checked_host(config: &SandboxConfig, checked: &CheckedHost) -> Result<Self, SandboxError> {
         Self::from_backend(config, &checked.host, checked.backend)
     }
 
-    /// What was probed and checked, for [`Sandbox::on`] in another process of this host.
+    /// Returns the probed and tested host, for [`Sandbox::for_checked_host`] in another process of this host.
     pub fn checked_host(&self) -> CheckedHost {
         CheckedHost { backend: self.inner.plan.backend, host: self.inner.host.clone() }
     }
@@ -178,28 +176,28 @@ impl Sandbox {
         })
     }
 
-    /// The layers that are really there.
+    /// Returns the layers that are really active.
     pub fn report(&self) -> &SandboxReport {
         &self.inner.report
     }
 
-    /// The workspace as commands see it.
+    /// Returns the workspace path as commands see it.
     pub fn workspace_inside(&self) -> &Path {
         &self.inner.plan.workspace
     }
 
-    /// Runs one command to its end and the end of everything it started.
+    /// Runs one command until it and everything it started have ended.
     ///
     /// # Errors
-    /// [`SandboxError`]; a command that ran and failed is no error.
+    /// Returns [`SandboxError`] if the command could not be run; a command that ran and failed is not an error.
     pub async fn run(&self, spec: CommandSpec) -> Result<CommandOutput, SandboxError> {
         Box::pin(self.run_with_io(spec, CommandIo::default())).await
     }
 
-    /// The same, with somebody who hears what it says as it comes.
+    /// Like [`Sandbox::run`], with live input and output.
     ///
     /// # Errors
-    /// As [`Sandbox::run`].
+    /// Same as [`Sandbox::run`].
     pub async fn run_with_io(
         &self,
         spec: CommandSpec,
@@ -209,7 +207,7 @@ impl Sandbox {
         let begun = Instant::now();
         let baseline = self.capture_baseline().await?;
         let done = self.execute_call(&spec, heard, baseline.as_ref(), begun).await;
-        // However it went: what the command left under protected names must not be the next one's beginning.
+        // Restored in any case: changes the command left under protected names must not become the next baseline.
         let restored = self.restore_baseline(baseline).await;
         let (mut running, report) = done?;
         self.inner.init_pool.prepare_spare();
@@ -259,7 +257,7 @@ impl Sandbox {
         let told = running.run_to_end(&orders, (begun + spec.timeout, bounds), self.allowed_network(spec));
         let report = told.await.map_err(failed)?;
         if running.kill_reason == Some(KillReason::Exceeded(ExceededResource::Disk)) {
-            // What it still wrote before it was gone is not the next one's growth, which may be there to make room.
+            // Late writes of this command must not count as growth of the next one, which may run to free space.
             inner.usage_history.lock().unwrap_or_else(PoisonError::into_inner).reset_baseline();
         }
         Ok((running, report))
@@ -269,7 +267,7 @@ impl Sandbox {
         SandboxError::StartFailed { program: self.inner.init_pool.program().program.clone(), source }
     }
 
-    /// What stands under protected names before a command.
+    /// Records the state under protected names before a command.
     async fn capture_baseline(&self) -> Result<Option<WorkspaceBaseline>, SandboxError> {
         let Some(workspace) = self.inner.host_workspace.clone() else { return Ok(None) };
         let looked = tokio::task::spawn_blocking({
@@ -281,7 +279,7 @@ impl Sandbox {
                 io::ErrorKind::WouldBlock => SandboxError::WorkspaceBusy { path: workspace.clone() },
                 _ => SandboxError::ProtectFailed { path: workspace.clone(), source },
             })?;
-        // Those that come later are the commands' own: nobody is behind them any more.
+        // Later ones belong to the commands themselves, whose processes have ended.
         let ends =
             self.inner.special_files.get_or_init(|| baseline.protected_paths().special_files().to_vec());
         if ends.len() > SPECIAL_FILES_MAX {
@@ -291,19 +289,20 @@ impl Sandbox {
         Ok(Some(baseline))
     }
 
-    /// The same after it.
+    /// Restores that state after the command.
     async fn restore_baseline(&self, baseline: Option<WorkspaceBaseline>) -> io::Result<Vec<String>> {
         let Some(baseline) = baseline else { return Ok(Vec::new()) };
         let restored = tokio::task::spawn_blocking(move || baseline.restore()).await;
         restored.map_err(io::Error::other).flatten()
     }
 
-    /// Runs one command with a person, or a script of a person's, at it: what it says goes to docket's own
-    /// standard output and error as it comes, nothing is kept, and `spec.timeout` does not hold. Dropping
-    /// the future ends the command.
+    /// Runs one command with a person, or a person's script, attached: its output goes to docket's own standard
+    /// output and error as it arrives, nothing is kept, and `spec.timeout` does not apply. Dropping the future ends
+    /// the command.
     ///
     /// # Errors
-    /// As [`Sandbox::run`]; with [`Attended::Terminal`] also where standard input or output is none.
+    /// Same as [`Sandbox::run`]; with [`InteractionMode::Terminal`], also if standard input or output is not a
+    /// terminal.
     pub async fn run_interactive(
         &self,
         spec: CommandSpec,
@@ -330,7 +329,7 @@ impl Sandbox {
         command_exit(report.map_err(|source| self.start_error(source))?, &spec, String::new)
     }
 
-    /// What of the network a command gets: without walls there is no inside from which a way would lead.
+    /// Returns the network access of a command: without isolation, there is no inside that needs a proxy.
     fn allowed_network(&self, spec: &CommandSpec) -> Option<Arc<AllowList>> {
         match self.inner.plan.backend {
             SandboxBackend::Bubblewrap | SandboxBackend::Namespaces => spec.network.clone(),
@@ -345,7 +344,7 @@ impl Sandbox {
         }
     }
 
-    /// Checks a command and writes it down for the init.
+    /// Validates a command and encodes it for the init.
     fn encode_call(
         &self,
         spec: &CommandSpec,
@@ -390,13 +389,13 @@ impl Sandbox {
         Ok(frames)
     }
 
-    /// The name of its control group.
+    /// Returns the name of its control group.
     #[cfg(test)]
     pub(super) fn group_name(&self) -> Option<String> {
         self.inner.init_pool.group_name()
     }
 
-    /// Looks at the walls from inside. Each line is one property; all must hold.
+    /// Checks the isolation from inside. Each line is one property; all must hold.
     #[cfg(test)]
     pub(super) async fn run_self_test_for_tests(&self) -> Result<(), SandboxError> {
         self.run_self_test(self.inner.plan.backend).await
@@ -432,7 +431,7 @@ enum TerminalMode {
     Own,
 }
 
-/// What a report means; `said` is what is known where none came.
+/// Interprets a report; `said` is what is known if there was none.
 fn command_exit(
     report: Option<InitReport>,
     spec: &CommandSpec,
@@ -453,14 +452,14 @@ fn command_exit(
     }
 }
 
-/// What bubblewrap itself said, for it shares stderr with the command; nothing of the command's own.
+/// Extracts bubblewrap's own messages from stderr, which it shares with the command.
 fn bubblewrap_messages(stderr: &[u8]) -> String {
     const LINES_MAX: usize = 4;
     let text = String::from_utf8_lossy(stderr);
     text.lines().filter(|line| line.starts_with("bwrap: ")).take(LINES_MAX).collect::<Vec<_>>().join("; ")
 }
 
-/// Uses builtins of sh wherever it can: a control must not fail for a program that is not installed.
+/// Uses sh builtins whenever possible: a self-test must not fail because a program is not installed.
 const SELF_TEST_SCRIPT: &str = r#"
 while read -r name value; do
   case "$name" in
@@ -481,8 +480,8 @@ const SELF_TEST_OUTPUT: &str = "Uid: 1000 1000 1000 1000\nGid: 1000 1000 1000 10
 CapPrm: 0000000000000000\nCapBnd: 0000000000000000\nNoNewPrivs: 1\nSeccomp: 2\nlo:\n\
 /workspace\nread-only\nclosed\nwritable\nscratch\ncontrol\n";
 
-/// Starts an init and gives the socket to it. Not killed when dropped: the closed socket tells the init to
-/// end what it started, which a killed init could not do without a pid namespace.
+/// Starts an init and passes it the socket. It is not killed on drop: the closed socket tells the init to end what
+/// it started, which a killed init could not do without a pid namespace.
 #[expect(clippy::disallowed_methods, reason = "this crate is one of the two places that may start processes")]
 pub(super) fn spawn_init(
     init: &InitProgram,

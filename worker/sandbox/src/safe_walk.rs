@@ -1,5 +1,5 @@
-//! Walking a workspace that somebody hostile may have made: through folder handles, never through a link, never into
-//! what is not a folder, and with one handle open however deep it goes.
+//! Walks a workspace that may be hostile: through folder handles, never through a link, only into real
+//! folders, and with a single open handle at any depth.
 
 use std::{
     ffi::{CStr, CString, OsStr},
@@ -20,23 +20,23 @@ use nix::{
     unistd::geteuid,
 };
 
-/// Folders below one another. No real tree comes near; a path of one byte a name is longer than the kernel takes.
+/// Maximum depth. No real tree comes near it, and a path of one-byte names this deep is longer than the
+/// kernel accepts.
 pub(super) const DEPTH_MAX: usize = 4096;
 
-/// An entry as it is met.
+/// An entry found by the walk.
 pub(super) struct WalkEntry<'a> {
-    /// The folder it is in.
+    /// The folder that contains it.
     pub(super) folder: BorrowedFd<'a>,
-    /// Its name there.
+    /// Its name in that folder.
     pub(super) name: &'a CStr,
-    /// That folder, from the root of the walk.
+    /// The path of that folder from the root of the walk.
     pub(super) parent: &'a Path,
-    /// What it is.
     pub(super) kind: Type,
 }
 
 impl WalkEntry<'_> {
-    /// The path from the root of the walk.
+    /// Returns the path from the root of the walk.
     pub(super) fn path(&self) -> PathBuf {
         self.parent.join(self.os_name())
     }
@@ -45,38 +45,39 @@ impl WalkEntry<'_> {
         OsStr::from_bytes(self.name.to_bytes())
     }
 
-    /// Its facts, of itself where it is a link.
+    /// Returns its metadata, without following a link.
     pub(super) fn stat(&self) -> nix::Result<FileStat> {
         fstatat(self.folder, self.name, AtFlags::AT_SYMLINK_NOFOLLOW)
     }
 }
 
-/// What becomes of a folder that was met.
+/// What the walk does with a folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WalkAction {
     Descend,
     Skip,
 }
 
-/// How a walk ended.
+/// How much of the tree a walk covered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WalkCoverage {
     /// All of it.
     Complete,
-    /// Folders nest deeper than [`DEPTH_MAX`], or one could not be entered: what is below was not met.
+    /// Folders nest deeper than [`DEPTH_MAX`], or one could not be entered: entries below were not
+    /// visited.
     Partial,
 }
 
-/// Names in a folder, and what they are.
+/// Names in a folder and their types.
 pub(super) type FolderEntries = Vec<(CString, Type)>;
 
-/// Somebody who walks.
+/// Receives the entries of a walk.
 pub(super) trait WalkVisitor {
-    /// A folder's entries come next; all of them are known.
+    /// Called before a folder's entries, with all of them.
     fn enter_folder(&mut self, _below: &Path, _entries: &FolderEntries) {}
-    /// An entry. Only folders are gone into.
+    /// Called for each entry. Only folders can be entered.
     fn visit_entry(&mut self, met: &WalkEntry<'_>) -> WalkAction;
-    /// The folder that was entered last is left.
+    /// Called when the folder entered last is left.
     fn leave_folder(&mut self) {}
 }
 
@@ -89,21 +90,22 @@ fn folder_flags() -> OFlag {
     OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK
 }
 
-/// Opens a folder in a folder; a link is refused. One that a command closed, which is docket's own user where docket is
-/// no root, is opened again for good: what is in it could not be reached otherwise, by docket or by whoever comes next.
+/// Opens a subfolder and refuses a link. If a command removed its permissions (when docket is not root,
+/// commands run as docket's own user), the permissions are permanently restored: its contents would otherwise
+/// be unreachable for docket and later users.
 pub(super) fn open_folder(folder: BorrowedFd<'_>, name: &CStr) -> nix::Result<Dir> {
     let open = || Dir::openat(folder, name, folder_flags(), Mode::empty());
     match open() {
         Err(Errno::EACCES) => {
             let handle = openat(folder, name, OFlag::O_PATH | folder_flags(), Mode::empty())?;
             let mode = fstat(&handle)?.st_mode & 0o7777;
-            // A handle that only names the folder cannot change its mode; its place below /proc can.
+            // A handle opened with O_PATH cannot change the mode; its path below /proc can.
             let place = format!("/proc/self/fd/{}", handle.as_raw_fd());
             let opened = std::fs::Permissions::from_mode(mode | 0o700);
             std::fs::set_permissions(&place, opened).map_err(|_| Errno::EACCES)?;
             open()
         }
-        // It can be read, and nothing in it can be named.
+        // It can be read, but none of its entries can be accessed.
         Ok(opened) => {
             if !geteuid().is_root() && fstat(&opened)?.st_mode & 0o100 == 0 {
                 grant_owner_access(opened.as_fd())?;
@@ -119,7 +121,7 @@ fn grant_owner_access(folder: BorrowedFd<'_>) -> nix::Result<()> {
     fchmod(folder, Mode::from_bits_truncate(mode | 0o700))
 }
 
-/// Does something to the entries of a folder, which may be closed to its owner.
+/// Runs an operation on the entries of a folder that may be closed to its owner.
 pub(super) fn retry_with_owner_access<T>(
     folder: &OwnedFd,
     act: impl Fn() -> nix::Result<T>,
@@ -133,15 +135,15 @@ pub(super) fn retry_with_owner_access<T>(
     }
 }
 
-/// A level above the one that is open.
+/// A level above the open folder.
 struct WalkLevel {
-    /// Which folder it is.
+    /// The identity of the folder.
     folder: (u64, u64),
-    /// The folders in it that are still to be entered.
+    /// Its subfolders that are still to be entered.
     unvisited: Vec<CString>,
 }
 
-/// Meets every entry below `root`. What vanishes meanwhile is passed over.
+/// Visits every entry below `root`. Entries that vanish meanwhile are skipped.
 pub(super) fn walk(root: Dir, visitor: &mut impl WalkVisitor) -> io::Result<WalkCoverage> {
     let mut below = PathBuf::new();
     let mut walked = WalkCoverage::Complete;
@@ -156,7 +158,8 @@ pub(super) fn walk(root: Dir, visitor: &mut impl WalkVisitor) -> io::Result<Walk
             below.pop();
             if let Some(above) = levels.last() {
                 open = Dir::openat(open.as_fd(), c"..", folder_flags(), Mode::empty())?;
-                // Moved by somebody meanwhile: where this leads now is not where it came from.
+                // The folder was moved meanwhile: its `..` no longer leads to where the walk came
+                // from.
                 if folder_identity(&open)? != above.folder {
                     return Err(Errno::ESTALE.into());
                 }
@@ -208,7 +211,7 @@ fn read_level(folder: &mut Dir, below: &Path, visitor: &mut impl WalkVisitor) ->
     Ok(WalkLevel { folder: folder_identity(folder)?, unvisited: waiting })
 }
 
-/// Not every file system tells the kind in its listing.
+/// Not every file system reports the type in its listing.
 fn entry_kind(folder: BorrowedFd<'_>, name: &CStr) -> Option<Type> {
     let stat = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
     Some(match stat.st_mode & libc::S_IFMT {

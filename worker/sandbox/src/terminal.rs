@@ -1,8 +1,8 @@
-//! A person at a sandboxed command: docket's terminal joined to one of the command's own.
+//! Interactive access to a sandboxed command: relays docket's terminal to one of the command's own.
 //!
 //! The command never holds docket's terminal: it gets the far end of a new one, which controls its session,
-//! so that job control, Ctrl-C and the window's size work inside and end there. Invariant: docket's terminal
-//! is as it was when [`relay`] is over, however it ends.
+//! so that job control, Ctrl-C and the window size work inside and end there. Invariant: docket's terminal
+//! is restored when [`relay_terminal`] ends, however it ends.
 
 use std::{
     io::{self, Write as _},
@@ -33,13 +33,15 @@ use super::{
     proxy::CallProxy,
 };
 
-/// One read of either side.
+/// Size of one read from either side.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Typed ahead and not yet taken: a pasted file fits, a flood waits in the kernel.
+/// Limit on typed input that was not read yet: a pasted file fits, and anything more waits in the
+/// kernel.
 const TYPEAHEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Runs what `frames` order on a terminal of its own. `None` where the init ended without an answer.
+/// Runs the command in `frames` on a separate terminal. Returns `None` if the init ended without a
+/// report.
 pub(super) async fn relay_terminal(
     inits: &Arc<InitPool>,
     frames: &[u8],
@@ -55,7 +57,7 @@ pub(super) async fn relay_terminal(
     let SandboxInit { mut child, control, .. } =
         inits.start_init(pair.slave.try_clone()?.into(), pair.slave.into()).await?;
     let (answers, mut out) = control.into_split();
-    // An init that dies early breaks this pipe; its missing answer says so.
+    // An init that dies early breaks this pipe; the missing report reveals it.
     let _ = out.write_all(frames).await;
     let mut uplink = accept_proxy(&answers, way_out).await?;
     let mut answers = capture_report(answers);
@@ -80,7 +82,7 @@ pub(super) async fn relay_terminal(
             _ = resized.recv() => set_window_size(master.as_fd(), &window_size(stdin.as_fd())?)?,
         }
     }
-    // All of the call has ended: what it said last is in the terminal already.
+    // The whole call has ended, so its last output is already in the terminal.
     while open {
         let mut chunk = [0; CHUNK_BYTES];
         let Ok(count) = read(&master, &mut chunk) else { break };
@@ -92,7 +94,7 @@ pub(super) async fn relay_terminal(
     Ok(parse_report(answers))
 }
 
-/// Runs what `frames` order; what it says is passed on as it comes, its standard output to `said`.
+/// Runs the command in `frames` and forwards its output as it arrives, standard output to `said`.
 pub(super) async fn relay_pipes(
     inits: &Arc<InitPool>,
     (frames, way_out): (&[u8], Option<Arc<AllowList>>),
@@ -121,7 +123,7 @@ pub(super) async fn relay_pipes(
     Ok(parse_report(answers))
 }
 
-/// Who reads our output may be gone: the command goes on to its end all the same.
+/// The reader of our output may be gone; the command still runs to its end.
 async fn copy_output(from: Option<impl AsyncRead + Unpin>, mut to: impl io::Write) {
     let Some(mut from) = from else { return };
     let (mut chunk, mut heard) = (vec![0; CHUNK_BYTES], true);
@@ -130,12 +132,12 @@ async fn copy_output(from: Option<impl AsyncRead + Unpin>, mut to: impl io::Writ
     }
 }
 
-/// The init has answered, or its end is under way: it does nothing more but end.
+/// The init has reported or is about to end; it does nothing else.
 async fn wait_for_exit(child: &mut Child) -> io::Result<()> {
     child.wait().await.map(|_| ())
 }
 
-/// Puts what came on the screen. An empty read is the end.
+/// Writes data to the screen. An empty read is the end.
 fn write_to_screen(mut screen: &io::Stdout, said: &[u8]) -> io::Result<bool> {
     screen.write_all(said)?;
     screen.flush()?;
@@ -144,7 +146,7 @@ fn write_to_screen(mut screen: &io::Stdout, said: &[u8]) -> io::Result<bool> {
 
 #[expect(unsafe_code, reason = "the caller vouches for the descriptor")]
 fn register_fd(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an owned descriptor is open, and the same one, for as long as it is held.
+    // SAFETY: an owned descriptor stays open, and stays the same one, for as long as it is held.
     let registered = unsafe { AsyncFd::register_with_interest(fd, interest) };
     Ok(registered?)
 }
@@ -158,7 +160,7 @@ async fn read_from(from: &AsyncFd<OwnedFd>) -> io::Result<Vec<u8>> {
                 chunk.truncate(count);
                 return Ok(chunk);
             }
-            // A terminal whose other end nobody holds any more.
+            // A terminal whose other end is closed.
             Ok(Err(error)) if error.raw_os_error() == Some(libc::EIO) => return Ok(Vec::new()),
             Ok(Err(error)) => return Err(error),
             Err(_would_block) => {}
@@ -166,8 +168,8 @@ async fn read_from(from: &AsyncFd<OwnedFd>) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads what is there. docket's own terminal must stay one that waits, for others hold it too; so it is
-/// asked first.
+/// Reads what is available. docket's own terminal must stay blocking, because other processes hold it
+/// too, so readiness is checked first.
 fn read_now(from: &OwnedFd, chunk: &mut [u8]) -> io::Result<usize> {
     let mut asked = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];
     if poll(&mut asked, PollTimeout::ZERO)? == 0 {
@@ -187,7 +189,7 @@ async fn write_to(to: &AsyncFd<OwnedFd>, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
-/// docket's terminal while every key is the command's.
+/// docket's terminal in raw mode, in which every key goes to the command.
 struct RawTerminal {
     terminal: OwnedFd,
     before: Termios,
@@ -204,7 +206,7 @@ impl RawTerminal {
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing given back.
+        // A terminal that is gone needs no restoring.
         let _ = tcsetattr(&self.terminal, SetArg::TCSADRAIN, &self.before);
     }
 }
@@ -212,14 +214,14 @@ impl Drop for RawTerminal {
 #[expect(unsafe_code, reason = "the ioctl has no safe wrapper")]
 fn window_size(terminal: BorrowedFd<'_>) -> io::Result<Winsize> {
     let mut size = Winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the request writes one such struct, which lives across the call.
+    // SAFETY: the request writes one such struct, which outlives the call.
     let done = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(size) }
 }
 
 #[expect(unsafe_code, reason = "the ioctl has no safe wrapper")]
 fn set_window_size(terminal: BorrowedFd<'_>, size: &Winsize) -> io::Result<()> {
-    // SAFETY: the request reads one such struct, which lives across the call.
+    // SAFETY: the request reads one such struct, which outlives the call.
     let done = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const *size) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,5 +1,5 @@
-//! Tools that lie below a person's home or where their own variables say, and what of them a command may see:
-//! programs and fetched sources, never the credentials beside them.
+//! Finds tools installed below a person's home or at their variables' paths, and selects what a command may
+//! see: programs and fetched sources, never the credentials next to them.
 
 use std::{
     ffi::OsString,
@@ -13,16 +13,16 @@ use super::{
     plan::{INNER_HOME, MountEntry},
 };
 
-/// Variables by which people move the folders of their tools: whoever starts a program that makes a sandbox hands
-/// them on, or tools that are not below the home are not found. None of them reaches a command as it stands.
+/// Variables with which people move their tool folders. A program that starts another program that creates a
+/// sandbox must pass them on, or tools outside the home are not found. Commands never receive them unchanged.
 pub const TOOL_HOME_VARIABLES: [&str; 6] =
     ["CARGO_HOME", "RUSTUP_HOME", "PYENV_ROOT", "NVM_DIR", "VOLTA_HOME", "GOPATH"];
 
-/// Where each of them points to, below the home, where it is not set.
+/// Default of each variable, relative to the home.
 const DEFAULT_TOOL_HOMES: [&str; TOOL_HOME_VARIABLES.len()] =
     [".cargo", ".rustup", ".pyenv", ".nvm", ".volta", "go"];
 
-/// Laid where they are. `~/.cargo/bin` without `~/.cargo/credentials.toml`, and so on.
+/// Mounted in place: `~/.cargo/bin` without `~/.cargo/credentials.toml`, and so on.
 const MOUNTED_IN_PLACE: [&str; 13] = [
     ".cargo/bin",
     ".pyenv/bin",
@@ -39,12 +39,13 @@ const MOUNTED_IN_PLACE: [&str; 13] = [
     ".local/share/uv/python",
 ];
 
-/// cargo and rustup must write beside what they read: it is laid into folders of the private home.
+/// cargo and rustup must write next to what they read, so these are mounted into folders of the
+/// private home.
 const MOUNTED_IN_INNER_HOME: [&str; 4] =
     [".cargo/registry", ".cargo/git", ".rustup/toolchains", ".rustup/settings.toml"];
 
-/// Files that may hold a credential, by where they lie below a folder of those here, or of the system: `*` is any one
-/// name. Those of `.cargo` itself are seen where all of it lies in a folder of the system.
+/// Files that may hold a credential, by their path below one of the folders above or a system folder; `*` is
+/// any single name. Those of `.cargo` itself are visible if all of it is in a system folder.
 const CREDENTIAL_FILES: [(&str, &str); 16] = [
     (".cargo", "credentials"),
     (".cargo", "credentials.toml"),
@@ -64,7 +65,7 @@ const CREDENTIAL_FILES: [(&str, &str); 16] = [
     ("/usr", "etc/npmrc"),
 ];
 
-/// Where this host's tools are.
+/// The locations of this host's tools.
 #[derive(Debug, Clone)]
 pub(super) struct HostToolchains {
     home: Option<PathBuf>,
@@ -72,12 +73,12 @@ pub(super) struct HostToolchains {
 }
 
 impl HostToolchains {
-    /// By an environment.
+    /// Reads the locations from an environment.
     pub(super) fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        // GOPATH may be a list, and what is fetched goes into its first.
+        // GOPATH may be a list; fetched sources go into its first folder.
         let whole = |name| std::env::split_paths(&variable(name)?).next().filter(|path| path.is_absolute());
         let home = whole("HOME");
-        // One that holds the home is no tool's own: `bin` in it is a person's.
+        // A folder that contains the home is not a tool's own: its `bin` is a person's.
         let is_own = |path: &PathBuf| home.as_ref().is_none_or(|home| !home.starts_with(path));
         let moved = TOOL_HOME_VARIABLES.iter().zip(DEFAULT_TOOL_HOMES);
         let moved = moved.filter_map(|(variable, name)| Some((name, whole(variable).filter(is_own)?)));
@@ -85,7 +86,7 @@ impl HostToolchains {
         Self { home, custom_homes: moved }
     }
 
-    /// Where a folder is that is called so below a home.
+    /// Returns the actual location of a folder with this name below a home.
     pub(super) fn locate_folder(&self, name: &str) -> Option<PathBuf> {
         let moved = self.custom_homes.iter().find_map(|(root, path)| {
             let rest = name.strip_prefix(root)?;
@@ -94,7 +95,7 @@ impl HostToolchains {
         moved.or_else(|| self.home.as_ref().map(|home| home.join(name)))
     }
 
-    /// Lays what of it exists and the command's user may read, with nothing in the place of each credential.
+    /// Mounts what exists and is readable for the command's user, with an empty file over each credential.
     pub(super) fn add_mounts(&self, entries: &mut Vec<MountEntry>) {
         let mut seen: Vec<(&str, PathBuf, PathBuf)> = Vec::new();
         let in_place = MOUNTED_IN_PLACE.iter().map(|name| (*name, None));
@@ -111,7 +112,7 @@ impl HostToolchains {
             }
             seen.push((name, source, target));
         }
-        // What lies in a folder of the system is seen there as well.
+        // A folder inside a system folder is visible there as well.
         for name in [".cargo", ".cargo/git"] {
             if let Some(path) = self.locate_folder(name).filter(|path| is_mounted(path, entries)) {
                 seen.push((name, path.clone(), path));
@@ -124,7 +125,8 @@ impl HostToolchains {
     }
 }
 
-/// Files of folders that hold a credential, as they are seen inside. A folder = its name, where it is, where it is laid.
+/// Finds files that hold a credential, by their path inside. A folder is its name, its location on the host,
+/// and its mount point.
 fn find_credentials(folders: &[(&str, PathBuf, PathBuf)]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for (name, source, target) in folders {
@@ -143,7 +145,7 @@ fn find_credentials(folders: &[(&str, PathBuf, PathBuf)]) -> Vec<PathBuf> {
     found
 }
 
-/// What `part` names in a folder.
+/// Expands `part` to paths in a folder.
 fn expand_path_part(root: &Path, folder: &Path, part: &str) -> Vec<PathBuf> {
     if part != "*" {
         return vec![folder.join(part)];
@@ -158,7 +160,7 @@ fn is_readable_by_commands(path: &Path) -> bool {
     path.to_str().is_some() && !meta.is_symlink() && (workspace_owner().is_none() || others_may)
 }
 
-/// Whether a path of the host is seen inside under the same name.
+/// Returns whether a host path is visible inside under the same path.
 pub(super) fn is_mounted(path: &Path, entries: &[MountEntry]) -> bool {
     entries.iter().any(|entry| match entry {
         MountEntry::ReadOnly { target, .. } => path.starts_with(target),
@@ -175,7 +177,7 @@ pub(super) fn is_mounted(path: &Path, entries: &[MountEntry]) -> bool {
 mod tests {
     use super::*;
 
-    /// A host with these files below a folder.
+    /// Creates a host with these files below a folder.
     fn fake_host(files: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for file in files {
@@ -270,7 +272,7 @@ mod tests {
         assert_eq!(emptied_paths(&entries), [at("python/versions/3.11/pip.conf")]);
     }
 
-    /// As images of Rust have it: cargo's folder lies in one that is laid whole.
+    /// As in Rust images: cargo's folder is inside one that is mounted whole.
     #[test]
     fn credentials_in_system_folders_are_hidden() {
         let files =

@@ -1,5 +1,5 @@
-//! Arguments as models send them: checked against the tool's own schema before they are read, so
-//! that the answer to a mistake names the field and what was expected there.
+//! Parses tool arguments as models send them. They are checked against the tool's own schema first, so that the error
+//! names the field and what it expects.
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use super::lenient_args::normalize_args;
 
-/// Mistakes that one answer names: enough to mend a call at once.
+/// Mistakes named by one error: enough to fix a call at once.
 const ARGUMENT_ERRORS_MAX: usize = 8;
 
-/// The JSON Schema of `T` without what models do not need.
+/// Returns the JSON Schema of `T` without keywords that models do not need.
 pub(crate) fn argument_schema<T: JsonSchema>() -> Value {
     let settings = schemars::generate::SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
     let mut schema = Value::from(settings.into_generator().into_root_schema_for::<T>());
@@ -22,13 +22,13 @@ fn simplify_schema(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
             for key in ["$schema", "title", "format"] {
-                // A property may bear such a name; only the keyword's own value is a string.
+                // A property may have the name of a keyword; only the keyword's own value is a string.
                 if map.get(key).is_some_and(Value::is_string) {
                     map.remove(key);
                 }
             }
-            // An argument that may be left out may be null as well, see `check_object`: saying so in
-            // the schema only costs tokens.
+            // An optional argument may be null as well, see `check_object`: saying so in the schema only costs
+            // tokens.
             if map.get("default").is_some_and(Value::is_null) {
                 map.remove("default");
             }
@@ -49,10 +49,10 @@ fn simplify_schema(schema: &mut Value) {
     }
 }
 
-/// Reads arguments.
+/// Parses arguments.
 ///
 /// # Errors
-/// What is wrong with them, for the model.
+/// A message about the mistakes, for the model.
 pub(crate) fn parse_args<T: JsonSchema + DeserializeOwned>(tool: &str, args: &Value) -> Result<T, String> {
     let mut mistakes = Vec::new();
     let schema = argument_schema::<T>();

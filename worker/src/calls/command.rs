@@ -1,4 +1,4 @@
-//! Calls of the tools that run a line of the model's own. Pure.
+//! Calls of the tools that run a shell line written by the model. Pure.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,10 +8,10 @@ use super::ShellLine;
 
 /// The tool that runs a line as it is.
 pub(crate) const RUN_COMMAND: &str = "run_command";
-/// The tool that finds the programs of a line in the virtual environment first.
+/// The tool that looks up programs in the virtual environment first.
 pub(crate) const VENV_RUN: &str = "venv_run";
 
-// The arguments of both. No doc comment: models would read it, as part of the schema.
+// The arguments of both. Not a doc comment, because models would read it as part of the schema.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CommandArgs {
@@ -32,7 +32,8 @@ impl CommandArgs {
     }
 }
 
-/// The line of `run_command`, however much of its arguments is right: it was read so before there were others.
+/// Returns the line of `run_command` even if its other arguments are invalid, as earlier versions did when there were
+/// no others.
 pub(super) fn run_command_line(args: &Value) -> ShellLine {
     let text = |field: &str| args.get(field).and_then(Value::as_str).map(str::to_owned);
     ShellLine { command: text("command").unwrap_or_default(), cwd: text("cwd"), ..ShellLine::default() }

@@ -1,5 +1,5 @@
-//! `delegate`: gives a piece of the work to a child task. Its arguments and what they ask for; the driver carries it
-//! out, for no tool reaches the queue.
+//! `delegate`: gives a piece of the work to a child task. Parses its arguments; the run executor carries it out,
+//! because no tool can reach the queue.
 
 use docket_schema::{
     content::WorkspacePath,
@@ -20,9 +20,9 @@ const TOOL_DESCRIPTION: &str = "Gives a piece of the work to another agent, whic
     answer. With `writes` its changes are merged into your workspace when it is done; without, they are dropped and only \
     its answer counts. Several calls in one answer work at the same time. Worth it for pieces that stand alone.";
 
-/// Characters of a title: what a list can show.
+/// Longest title, in characters: as much as a list can show.
 const TITLE_CHARS_MAX: usize = docket_schema::task::TITLE_CHARS_MAX;
-/// Bytes of instructions: the child's prompt has room for as much.
+/// Longest instructions, in bytes: as much as the child's prompt can hold.
 const INSTRUCTIONS_BYTES_MAX: usize = 32 * 1024;
 
 #[derive(Deserialize, JsonSchema)]
@@ -56,22 +56,22 @@ struct DelegateArgs {
     engine: Option<String>,
 }
 
-/// What a call asks for.
+/// The request made by a call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct DelegateRequest {
+pub struct DelegateCall {
     /// The child's title.
     pub title: String,
     /// The child's work.
     pub instructions: String,
-    /// Its changes are wanted.
+    /// Whether its changes are wanted.
     pub writes: bool,
-    /// The line that tests it.
+    /// The command that tests it.
     pub test_command: Option<String>,
     /// Paths that must exist at its end.
     pub required_paths: Vec<WorkspacePath>,
-    /// Tokens that it may use.
+    /// Tokens it may use.
     pub budget_tokens: Option<u64>,
-    /// Nano-dollars that it may use.
+    /// Nano-dollars it may use.
     pub budget_nusd: Option<u64>,
     /// Another model.
     pub model: Option<ModelRef>,
@@ -79,7 +79,7 @@ pub struct DelegateRequest {
     pub engine: Option<String>,
 }
 
-/// The tool as a model is told of it; none where the run may give nothing away.
+/// Returns the tool's specification for a model; `None` if the run may not delegate.
 #[must_use]
 pub fn delegate_tool_spec(settings: &RunSettings) -> Option<ToolSpec> {
     (settings.delegation_depth_max > 0).then(|| ToolSpec {
@@ -89,11 +89,11 @@ pub fn delegate_tool_spec(settings: &RunSettings) -> Option<ToolSpec> {
     })
 }
 
-/// What a call asks for.
+/// Parses the request of a call.
 ///
 /// # Errors
-/// What is wrong with its arguments, for the model.
-pub fn parse_delegate_args(tool: &ToolUse) -> Result<DelegateRequest, String> {
+/// A message about the mistakes in its arguments, for the model.
+pub fn parse_delegate_args(tool: &ToolUse) -> Result<DelegateCall, String> {
     let args: DelegateArgs = parse_args(DELEGATE, &tool.args)?;
     let title: String = args.title.split_whitespace().collect::<Vec<_>>().join(" ");
     if title.is_empty() || title.chars().count() > TITLE_CHARS_MAX {
@@ -116,7 +116,7 @@ pub fn parse_delegate_args(tool: &ToolUse) -> Result<DelegateRequest, String> {
         return Err("`budget_tokens` must be more than 0".to_owned());
     }
     let given = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
-    Ok(DelegateRequest {
+    Ok(DelegateCall {
         title,
         instructions: args.instructions,
         writes: args.writes.unwrap_or(false),
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    fn parse_call(args: Value) -> Result<DelegateRequest, String> {
+    fn parse_call(args: Value) -> Result<DelegateCall, String> {
         let call = CallId::for_tool(Turn(1), 0);
         parse_delegate_args(&ToolUse { call, name: DELEGATE.to_owned(), args, malformed: None })
     }

@@ -1,4 +1,4 @@
-//! Labels of a call: what a policy and a question to a person go by. Read from the call alone.
+//! Labels of a call, which policies and approval requests use. Derived from the call alone.
 
 use docket_schema::tool::{RecoveryClass, ToolSet};
 use schemars::JsonSchema;
@@ -14,7 +14,7 @@ use crate::{
     shell::{SimpleCommand, parse_commands},
 };
 
-/// What a call does, as far as its arguments tell.
+/// The effect of a call, as far as its arguments tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallLabel {
@@ -32,24 +32,24 @@ pub enum CallLabel {
     Tests,
     /// Uses git.
     Git,
-    /// Takes away commits or changes that git holds.
+    /// Discards commits or changes that git holds.
     GitDiscards,
     /// Needs the network.
     Network,
     /// Installs packages.
     Installs,
-    /// Wants to be another user.
+    /// Switches to another user.
     Privilege,
-    /// Leaves something running.
+    /// Leaves a process running.
     Background,
-    /// Reads or changes what outlives the run.
+    /// Reads or changes memory that outlives the run.
     Memory,
-    /// Asks a server of the worker's, beside docket's own tools.
+    /// Calls an MCP server of the worker.
     External,
 }
 
 impl CallLabel {
-    /// All of them.
+    /// All labels.
     pub const ALL: [Self; 14] = [
         Self::Reads,
         Self::Writes,
@@ -68,7 +68,7 @@ impl CallLabel {
     ];
 }
 
-/// The labels of a call, sorted, each once.
+/// Returns the labels of a call, sorted and without duplicates.
 #[must_use]
 pub fn call_labels(name: &str, args: &Value) -> Vec<CallLabel> {
     let text = |field: &str| args.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -102,14 +102,14 @@ pub fn call_labels(name: &str, args: &Value) -> Vec<CallLabel> {
     out
 }
 
-/// The same in a run that has this set: a name that is no tool of it says nothing, and so it was when there were fewer
-/// tools. Decisions go by this.
+/// Returns the labels in a run with this tool set: names outside the set have none, as was the case when there were
+/// fewer tools. Decisions use this.
 #[must_use]
 pub fn call_labels_in_set(set: ToolSet, name: &str, args: &Value) -> Vec<CallLabel> {
     if set_has_tool(set, name) { call_labels(name, args) } else { Vec::new() }
 }
 
-/// The labels of one command.
+/// Returns the labels of one command.
 pub(crate) fn command_labels(command: &SimpleCommand) -> Vec<CallLabel> {
     let mut out = vec![CallLabel::Command];
     add_command_labels(command, &mut out);
@@ -118,8 +118,8 @@ pub(crate) fn command_labels(command: &SimpleCommand) -> Vec<CallLabel> {
     out
 }
 
-/// What recovery may do with a call whose result is missing. A caller that grants a command the
-/// network, or no sandbox, treats every command as [`RecoveryClass::External`].
+/// Returns what recovery may do with a call whose result is missing. A caller that grants a command the network, or
+/// no sandbox, treats every command as [`RecoveryClass::External`].
 #[must_use]
 pub fn recovery_class(name: &str, args: &Value) -> RecoveryClass {
     match tool_effect(name) {
@@ -129,19 +129,19 @@ pub fn recovery_class(name: &str, args: &Value) -> RecoveryClass {
         Some(ToolEffect::RunsShell { .. }) if SHELL_TOOLS.contains(&name) && needs_network(name, args) => {
             RecoveryClass::External
         }
-        // Of a line that docket makes, or whose walls stand, only what policy grants reaches further.
+        // A line that docket builds, or that runs in the sandbox, reaches further only if policy grants it.
         Some(ToolEffect::RunsShell { to_line: _, class }) => *class,
-        // The same call is done once, however often it is sent.
+        // The same call takes effect only once, however often it is sent.
         Some(ToolEffect::ChangesMemory) => RecoveryClass::Workspace,
-        // Readers, and names that no tool has: nothing is changed by running them again.
+        // Reads, and names of no tool: repeating them changes nothing.
         Some(ToolEffect::Reads | ToolEffect::Recalls(_)) | None => RecoveryClass::Reads,
     }
 }
 
-/// The tools whose line is the model's own.
+/// The tools that run a line written by the model.
 const SHELL_TOOLS: [&str; 2] = [RUN_COMMAND, VENV_RUN];
 
-/// The same in a run that has this set: see [`labels_in`].
+/// The same in a run with this tool set: see [`call_labels_in_set`].
 #[must_use]
 pub fn recovery_class_in_set(set: ToolSet, name: &str, args: &Value) -> RecoveryClass {
     if set_has_tool(set, name) { recovery_class(name, args) } else { RecoveryClass::Reads }

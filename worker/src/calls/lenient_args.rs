@@ -1,14 +1,14 @@
-//! What arguments mean that miss their form by little: each form here is one that models really send, and has but
-//! one meaning. The log keeps arguments as they came; only their reading is lenient. Pure.
+//! Lenient reading of arguments that narrowly miss the schema: each accepted form is one that models really send and
+//! has only one meaning. The log keeps arguments as they were sent. Pure.
 
 use serde_json::{Map, Value, json};
 
-/// A time limit of so much and more under the name `timeout` is in milliseconds; up to the longest limit it is in
-/// seconds. What lies between is not guessed.
+/// A time limit named `timeout` of at least this value is in milliseconds; values up to the longest limit are in
+/// seconds. Values in between are not guessed.
 const TIMEOUT_MILLISECONDS_MIN: u64 = 1000;
 const TIMEOUT_SECONDS_MAX: u64 = 300;
 
-/// The arguments as the tool's schema wants them, where that is beyond doubt; else as they are.
+/// Returns the arguments in the form of the tool's schema if their meaning is unambiguous; otherwise unchanged.
 pub(crate) fn normalize_args(schema: &Value, tool: &str, args: &Value) -> Value {
     let Value::Object(map) = args else { return args.clone() };
     let mut map = map.clone();
@@ -29,7 +29,7 @@ pub(crate) fn normalize_args(schema: &Value, tool: &str, args: &Value) -> Value 
     Value::Object(map)
 }
 
-/// One edit without its list: `search` and `replace` beside the path.
+/// Wraps a single edit given without its list: `search` and `replace` next to the path.
 fn wrap_single_edit(map: &mut Map<String, Value>) {
     let is_one =
         map.get("search").is_some_and(Value::is_string) && map.get("replace").is_some_and(Value::is_string);
@@ -46,7 +46,7 @@ fn wrap_single_edit(map: &mut Map<String, Value>) {
     map.insert("edits".to_owned(), json!([edit]));
 }
 
-/// Of `edits` and `patch` the one that says nothing goes, where the other says something.
+/// Drops the empty one of `edits` and `patch` if the other has content.
 fn drop_empty_alternative(map: &mut Map<String, Value>) {
     for (empty, full) in [("edits", "patch"), ("patch", "edits")] {
         let says = |name: &str| map.get(name).is_some_and(|value| !is_empty_value(value));
@@ -79,7 +79,7 @@ fn normalize_timeout(map: &mut Map<String, Value>) {
     map.insert("timeout_s".to_owned(), seconds.into());
 }
 
-/// Numbers and truth values in quotes, lists as JSON in a string, and a single thing in place of a list of things.
+/// Converts quoted numbers and booleans, lists given as JSON strings, and a single item given instead of a list.
 fn coerce_to_schema(schema: &Value, value: &mut Value) {
     let wants = |kind: &str| match schema.get("type") {
         Some(Value::String(one)) => one == kind,
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::tools::testing::TestWorkspace;
 
-    /// A file of two lines that was read, changed by a call with these arguments beside its path.
+    /// Reads a file of two lines, then calls an edit with these arguments added to its path.
     fn run_edit(args: Value) -> (bool, String) {
         let mut w = TestWorkspace::new(&[("a.txt", "x\nb\n")]);
         w.call_tool("read_file", json!({"path": "a.txt"}));
@@ -157,7 +157,7 @@ mod tests {
         ] {
             assert_eq!(run_edit(args.clone()), (true, "y\nb\n".to_owned()), "{args}");
         }
-        // More than one meaning, or none.
+        // Ambiguous or meaningless.
         for args in [
             json!({"edits": []}),
             json!({"edits": "x to y"}),
@@ -189,7 +189,7 @@ mod tests {
         }
         let unclear = w.call_tool("run_command", json!({"command": "true", "timeout": 500}));
         assert!(unclear.is_error && unclear.text().contains("`timeout` is unknown"), "{}", unclear.text());
-        // A text that is wanted as text stays one.
+        // A string stays a string if the schema wants one.
         let out = w.call_tool("create_file", json!({"path": "n.txt", "content": "1"}));
         assert!(!out.is_error && w.dir.read_to_string("n.txt").expect("is there") == "1");
     }

@@ -1,8 +1,8 @@
-//! Calls of tools as models send them: their arguments, the path and the shell line that these come to, and what a call
-//! does in the words of policy and recovery. Pure.
+//! Tool calls as models send them: their arguments, the path and shell line they translate to, and their effects in
+//! terms of policy and recovery. Pure.
 //!
-//! Engines and policies decide by it before a tool carries the call out. Invariant: what a call does follows from its
-//! tool's name and its arguments alone.
+//! Engines and policies use this to decide before a tool executes the call. Invariant: a call's effects follow from
+//! its tool's name and its arguments alone.
 
 pub(crate) mod args;
 mod command;
@@ -24,7 +24,7 @@ pub(crate) use crate::calls::{
     labels::command_labels,
 };
 pub use crate::calls::{
-    delegate::{DELEGATE, DelegateRequest, delegate_tool_spec, parse_delegate_args},
+    delegate::{DELEGATE, DelegateCall, delegate_tool_spec, parse_delegate_args},
     full_output::{FullOutputs, full_output_note, requested_full_output},
     labels::{CallLabel, call_labels, call_labels_in_set, recovery_class, recovery_class_in_set},
 };

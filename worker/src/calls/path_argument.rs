@@ -1,20 +1,20 @@
-//! Paths as models write them: from the workspace, or as commands see them. Pure.
+//! Paths as models write them: relative to the workspace, or absolute as commands see them. Pure.
 
 use docket_schema::content::WorkspacePath;
 
 use docket_sandbox::WORKSPACE_INSIDE;
 
-/// Why a text is no path of the workspace, for the model.
+/// Why a text is not a workspace path, for the model.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is not a path in the workspace: give a relative path without `..`, such as src/main.rs")]
 pub(crate) struct PathError(pub(crate) String);
 
-/// A path as models write it; none where it is none of the workspace's.
+/// Parses a path as models write it; `None` if it is not in the workspace.
 pub(crate) fn valid_workspace_path(text: &str) -> Option<WorkspacePath> {
     parse_workspace_path(text).ok()
 }
 
-/// A path as models write it: `./a//b/` is `a/b`.
+/// Parses a path as models write it: `./a//b/` is `a/b`.
 pub(crate) fn parse_workspace_path(text: &str) -> Result<WorkspacePath, PathError> {
     let refuse = || PathError(text.chars().take(200).collect());
     let text = strip_workspace_prefix(text);
@@ -25,7 +25,7 @@ pub(crate) fn parse_workspace_path(text: &str) -> Result<WorkspacePath, PathErro
     WorkspacePath::new(parts.join("/")).ok_or_else(refuse)
 }
 
-/// A path as commands see it, from the workspace on.
+/// Strips the workspace folder from a path as commands see it.
 pub(crate) fn strip_workspace_prefix(text: &str) -> &str {
     match text.strip_prefix(WORKSPACE_INSIDE) {
         Some("") => ".",
@@ -34,7 +34,7 @@ pub(crate) fn strip_workspace_prefix(text: &str) -> &str {
     }
 }
 
-/// Like [`work_path`]; the root, said as nothing or as `.`, is `None`.
+/// Like [`parse_workspace_path`]; the root, given as an empty text or `.`, is `None`.
 pub(crate) fn parse_folder_path(text: Option<&str>) -> Result<Option<WorkspacePath>, PathError> {
     match text.map(str::trim).map(strip_workspace_prefix) {
         None | Some("" | "." | "./") => Ok(None),

@@ -1,21 +1,21 @@
-//! The shell line that a call comes to, in the words that policy and labels read. Pure.
+//! The shell line that a call translates to, as policies and labels read it. Pure.
 
 use crate::shell::quote;
 
-/// What a call runs, as policies and people read it.
+/// The shell line of a call, as policies and people read it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ShellLine {
-    /// The shell line, without what docket puts around it.
+    /// The shell line, without docket's own wrapping.
     pub(crate) command: String,
-    /// Where, in the workspace.
+    /// Its folder in the workspace.
     pub(crate) cwd: Option<String>,
-    /// Files that it may write, where the line alone does not tell.
+    /// Files it may write that cannot be derived from the line.
     pub(crate) written_paths: Vec<String>,
-    /// Files that it names and only reads.
+    /// Files it names and only reads.
     pub(crate) read_paths: Vec<String>,
 }
 
-/// Words as one line.
+/// Quotes words and joins them to one line.
 pub(crate) fn join_quoted<T: AsRef<str>>(words: &[T]) -> String {
     words.iter().map(|word| quote(word.as_ref())).collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,4 @@
-//! What a call does, as far as its tool and its arguments tell. Pure.
+//! Effects of calls, derived from tool and arguments. Pure.
 
 use docket_schema::tool::RecoveryClass;
 use serde_json::Value;
@@ -7,11 +7,11 @@ use super::{
     CommandArgs, RUN_COMMAND, ShellLine, VENV_RUN, command::run_command_line, git, parse_args, venv_install,
 };
 
-/// What a call of a tool does, as far as its arguments tell.
+/// The effect of a tool, as far as the arguments of a call tell.
 pub(crate) enum ToolEffect {
     /// It reads files.
     Reads,
-    /// It reads what the run has already, or what is remembered.
+    /// It reads the run's own log, or memory.
     Recalls(RecallSource),
     /// It writes the files that these arguments name.
     Writes(&'static [&'static str]),
@@ -19,13 +19,13 @@ pub(crate) enum ToolEffect {
     Deletes(&'static [&'static str]),
     /// It runs the project's tests.
     RunsTests,
-    /// It runs a shell line, which these arguments come to.
+    /// It runs a shell line, built from its arguments.
     RunsShell { to_line: fn(&Value) -> Option<ShellLine>, class: RecoveryClass },
-    /// It changes what is remembered: the same call does so once.
+    /// It changes memory; the same call takes effect only once.
     ChangesMemory,
 }
 
-/// Where what is recalled comes from.
+/// The source of recalled content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecallSource {
     /// The run's own log.
@@ -34,14 +34,14 @@ pub(crate) enum RecallSource {
     Memory,
 }
 
-/// A tool that is a git command.
+/// A tool that runs a git command.
 macro_rules! git {
-    ($verb:ident, $class:expr) => {
+    ($verb:ident, $input:ident, $class:expr) => {
         (
             git::$verb::NAME,
-            Acts::Line {
-                of: |args| {
-                    let args = parse::<git::$verb::Args>(git::$verb::NAME, args).ok()?;
+            ToolEffect::RunsShell {
+                to_line: |args| {
+                    let args = parse_args::<git::$verb::$input>(git::$verb::NAME, args).ok()?;
                     Some(args.git().ok()?.line())
                 },
                 class: $class,
@@ -52,7 +52,7 @@ macro_rules! git {
 
 use RecoveryClass::{Reads, Workspace};
 
-/// What each tool does, by its name; those of `core` first, in their order.
+/// The effect of each tool by name; those of `core` first, in their order.
 static TOOL_EFFECTS: [(&str, ToolEffect); 35] = [
     ("read_file", ToolEffect::Reads),
     ("edit_file", ToolEffect::Writes(&["path"])),
@@ -68,21 +68,21 @@ static TOOL_EFFECTS: [(&str, ToolEffect); 35] = [
     ("delete_file", ToolEffect::Deletes(&["path"])),
     ("make_folder", ToolEffect::Writes(&["path"])),
     ("stat_file", ToolEffect::Reads),
-    git!(status, Reads),
-    git!(diff, Reads),
-    git!(log, Reads),
-    git!(show, Reads),
-    git!(add, Workspace),
-    git!(commit, Workspace),
-    git!(branch, Workspace),
-    git!(checkout, Workspace),
+    git!(status, GitStatusArgs, Reads),
+    git!(diff, GitDiffArgs, Reads),
+    git!(log, GitLogArgs, Reads),
+    git!(show, GitShowArgs, Reads),
+    git!(add, GitAddArgs, Workspace),
+    git!(commit, GitCommitArgs, Workspace),
+    git!(branch, GitBranchArgs, Workspace),
+    git!(checkout, GitCheckoutArgs, Workspace),
     (venv_install::NAME, ToolEffect::RunsShell { to_line: venv_install_line, class: Workspace }),
     (VENV_RUN, ToolEffect::RunsShell { to_line: venv_run_line, class: Workspace }),
     ("memory_save", ToolEffect::ChangesMemory),
     ("memory_recall", ToolEffect::Recalls(RecallSource::Memory)),
     ("memory_delete", ToolEffect::ChangesMemory),
     ("read_output", ToolEffect::Recalls(RecallSource::Log)),
-    // In no set: the runtime's own, and those that an engine gives to its roles.
+    // In no set: the runtime's own tools, and those that an engine gives to its roles.
     ("show_file", ToolEffect::Reads),
     ("show_changes", ToolEffect::Reads),
     ("survey", ToolEffect::Reads),
@@ -100,17 +100,17 @@ fn venv_run_line(args: &Value) -> Option<ShellLine> {
     Some(parse_args::<CommandArgs>(VENV_RUN, args).ok()?.into_shell_line())
 }
 
-/// What the tool of this name does, in whatever set it is.
+/// Returns the effect of the tool of this name, in any set.
 pub(crate) fn tool_effect(name: &str) -> Option<&'static ToolEffect> {
     TOOL_EFFECTS.iter().find(|(known, _)| *known == name).map(|(_, acts)| acts)
 }
 
-/// The names of all tools there are.
+/// Returns the names of all tools.
 pub(super) fn all_tool_names() -> impl Iterator<Item = &'static str> {
     TOOL_EFFECTS.iter().map(|(name, _)| *name)
 }
 
-/// The names of all tools that do more than read.
+/// Returns the names of all tools that do more than read.
 pub(crate) fn mutating_tool_names() -> impl Iterator<Item = &'static str> {
     let acts = |(_, acts): &&(&str, ToolEffect)| match acts {
         ToolEffect::Reads | ToolEffect::Recalls(_) => false,
@@ -123,19 +123,19 @@ pub(crate) fn mutating_tool_names() -> impl Iterator<Item = &'static str> {
     TOOL_EFFECTS.iter().filter(acts).map(|(name, _)| *name)
 }
 
-/// What a call of a tool that is a shell line runs; none of any other tool, and where its arguments come to no line.
+/// Returns the shell line of a call; `None` for other tools, or if its arguments do not form a line.
 #[must_use]
 pub(crate) fn shell_line(name: &str, args: &Value) -> Option<ShellLine> {
     let ToolEffect::RunsShell { to_line: of, class: _ } = tool_effect(name)? else { return None };
     of(args)
 }
 
-/// The files that a call names, as it names them: those that it changes, or the one that it reads.
+/// Returns the files that a call names, as written in its arguments: those it changes, or the one it reads.
 #[must_use]
 pub(crate) fn named_files(name: &str, args: &Value) -> Vec<String> {
     let text = |field: &&str| args.get(field).and_then(Value::as_str).map(str::to_owned);
     let fields: &[&str] = match tool_effect(name) {
-        // A copy reads the one and writes the other: both are what it is about.
+        // A copy reads one file and writes the other; both are named.
         Some(ToolEffect::Writes(_)) if name == "copy_file" => &["from", "to"],
         Some(ToolEffect::Writes(fields) | ToolEffect::Deletes(fields)) => fields,
         Some(
@@ -152,13 +152,14 @@ pub(crate) fn named_files(name: &str, args: &Value) -> Vec<String> {
     fields.iter().filter_map(text).collect()
 }
 
-/// Whether a call of it does what it does to a folder whole, where it names one.
+/// Whether a call of the tool affects a named folder as a whole.
 #[must_use]
 pub(crate) fn affects_whole_folder(name: &str) -> bool {
     ["move_file", "delete_file", git::checkout::NAME].contains(&name)
 }
 
-/// The files that a call writes or removes by itself, as it names them; what a command does no argument tells.
+/// Returns the files that a call itself writes or removes, as written in its arguments; the effects of a command
+/// cannot be derived.
 #[must_use]
 pub(crate) fn written_files(name: &str, args: &Value) -> Vec<String> {
     let text = |field: &&str| args.get(field).and_then(Value::as_str).map(str::to_owned);
@@ -183,7 +184,7 @@ pub(crate) fn is_external(name: &str) -> bool {
     name.starts_with("mcp__")
 }
 
-/// Whether a call that only reads waits for something beyond the files: those are not run beside each other.
+/// Whether a read-only call waits for something other than files: such calls are not run in parallel.
 #[must_use]
 pub fn waits_on_external_io(name: &str) -> bool {
     match tool_effect(name) {
@@ -194,7 +195,7 @@ pub fn waits_on_external_io(name: &str) -> bool {
     }
 }
 
-/// Whether a call asks or changes what outlives the run: a replay takes its result from the log.
+/// Whether a call reads or changes state that outlives the run: a replay takes its result from the log.
 #[must_use]
 pub fn uses_external_state(name: &str) -> bool {
     match tool_effect(name) {
@@ -207,7 +208,7 @@ pub fn uses_external_state(name: &str) -> bool {
             | ToolEffect::RunsTests
             | ToolEffect::RunsShell { .. },
         ) => false,
-        // A server is the worker's that carried it out.
+        // An MCP server belongs to the worker that executed the call.
         None => is_external(name),
     }
 }

@@ -1,15 +1,15 @@
-//! The sets of tools that a run can have. Pure.
+//! The tool sets that a run can have. Pure.
 //!
 //! The seven of `core` are few on purpose. The 26 of `wide`: eleven for files (read, write, append, edit, move, copy,
-//! delete, make a folder, list, search, stat), eight for git (status, diff, log, show, add, commit, branch, checkout),
-//! two for commands (run, tests), two for a virtual environment (install, which also creates it; run) and three for
-//! memory (save; recall, which without a key lists; delete). `read_output` is one more.
+//! delete, make a folder, list, search, stat), eight for git (status, diff, log, show, add, commit, branch,
+//! checkout), two for commands (run, tests), two for a virtual environment (install, which also creates it; run) and
+//! three for memory (save; recall, which without a key lists; delete). `read_output` is one more.
 
 use docket_schema::tool::ToolSet;
 
 use super::tool_effects::all_tool_names;
 
-/// The names of a set, in the order in which a model is told of them.
+/// Returns the names of a set, in the order in which they are offered to a model.
 pub(crate) fn tool_names_in_set(set: ToolSet) -> &'static [&'static str] {
     match set {
         ToolSet::Core => &[
@@ -53,12 +53,12 @@ pub(crate) fn tool_names_in_set(set: ToolSet) -> &'static [&'static str] {
     }
 }
 
-/// Those in no set that a role may have.
+/// Tools in no set, which engines give to roles.
 pub(crate) const ARTIFACT_TOOLS: [&str; 4] = ["plan_card", "diff_card", "review_report", "complete_task"];
-/// Those that only the runtime calls.
+/// Tools that only the runtime calls.
 pub(crate) const RUNTIME_TOOLS: [&str; 3] = ["show_file", "show_changes", "survey"];
 
-/// The names of all tools, those of `core` first.
+/// Returns the names of all selectable tools, those of `core` first.
 pub fn selectable_tool_names() -> impl Iterator<Item = &'static str> {
     all_tool_names().filter(|name| !RUNTIME_TOOLS.contains(name) && !ARTIFACT_TOOLS.contains(name))
 }

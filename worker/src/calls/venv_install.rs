@@ -1,4 +1,4 @@
-//! Calls of `venv_install`: packages, as the line of pip that they come to. Pure.
+//! Calls of `venv_install`, translated to a pip command. Pure.
 
 use docket_schema::content::WorkspacePath;
 use schemars::JsonSchema;
@@ -13,7 +13,7 @@ pub(crate) const DESCRIPTION: &str = "Installs packages into the workspace's Pyt
 
 /// Packages of one call at most.
 const PACKAGES_MAX: usize = 100;
-/// Longest name of a package, in bytes.
+/// Longest package specifier, in bytes.
 const PACKAGE_BYTES_MAX: usize = 300;
 
 #[derive(Deserialize, JsonSchema)]
@@ -28,20 +28,20 @@ pub(crate) struct VenvInstallArgs {
 }
 
 impl VenvInstallArgs {
-    /// As policies read it, whatever is done beside: the packages decide.
+    /// Returns the line that policies read, whatever else is done: the packages decide.
     pub(super) fn to_shell_line(&self) -> Result<ShellLine, String> {
         let words = [vec!["pip".to_owned(), "install".to_owned()], self.pip_args()?].concat();
         let reads = self.requirements_path()?.iter().map(ToString::to_string).collect();
         Ok(ShellLine { command: join_quoted(&words), read_paths: reads, ..ShellLine::default() })
     }
 
-    /// The requirements file, where one is named.
+    /// Returns the requirements file, if one is named.
     pub(crate) fn requirements_path(&self) -> Result<Option<WorkspacePath>, String> {
         let file = self.requirements.as_deref().filter(|file| !file.trim().is_empty());
         file.map(parse_workspace_path).transpose().map_err(|error| format!("`requirements`: {error}"))
     }
 
-    /// The words of pip's own line, behind `install`.
+    /// Returns the arguments of pip after `install`.
     pub(crate) fn pip_args(&self) -> Result<Vec<String>, String> {
         let packages = self.packages.as_deref().unwrap_or_default();
         if packages.len() > PACKAGES_MAX {

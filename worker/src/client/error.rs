@@ -1,62 +1,62 @@
-//! Why a call to the coordinator gave nothing, and whether it is worth another try.
+//! Errors of calls to the coordinator, and whether a retry can help.
 
 use docket_schema::api::{ProblemCode, ProblemDetails};
 
-/// A call that failed. One line each; the cause is the source.
+/// A failed call. Messages are one line each; the cause is the source.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The coordinator answered, and said no.
+    /// The coordinator refused the request.
     #[error("{}", format_problem(.0))]
     Problem(Box<ProblemDetails>),
-    /// No answer came: refused connection, reset, time-out. Whether the request had its effect is
-    /// unknown, so only repeatable calls are sent again.
+    /// No response: connection refused or reset, or a timeout. Whether the request took effect is unknown, so
+    /// only repeatable calls are retried.
     #[error("{}", format_unreachable(doing, url, source.as_ref()))]
     Unreachable {
-        /// What was wanted: "append events".
+        /// The operation, such as "append events".
         doing: &'static str,
         /// The coordinator's address.
         url: String,
-        /// What the network said.
+        /// The network error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Somebody is there, and no encrypted connection to them can be made: another CA, another host's or an
-    /// expired certificate, no TLS at all.
+    /// The server is reachable, but no trusted encrypted connection can be made: an unknown CA, a certificate
+    /// that has expired or belongs to another host, or no TLS at all.
     #[error(
         "no trusted connection to the coordinator at {url} to {doing}: {why}; check the address, DOCKET_CA (`client.ca`) and the coordinator's certificate"
     )]
     Tls {
-        /// What was wanted: "append events".
+        /// The operation, such as "append events".
         doing: &'static str,
         /// The coordinator's address.
         url: String,
-        /// What TLS says.
+        /// The TLS error.
         why: String,
     },
-    /// An answer came that is none of ours.
+    /// The response does not follow docket's protocol.
     #[error(
-        "what answered at {url} ({doing}) does not speak docket's protocol: {what}; check the address and that both sides have the same version"
+        "the server at {url} does not use docket's protocol ({doing}: {what}); check the address and that both sides have the same version"
     )]
     Protocol {
-        /// What was wanted.
+        /// The operation.
         doing: &'static str,
         /// The coordinator's address.
         url: String,
-        /// What is wrong with the answer. Never its content.
+        /// What is wrong with the response. Never its content.
         what: String,
     },
-    /// The address cannot be one.
+    /// The address is invalid.
     #[error("the coordinator's address must look like http://HOST:PORT, without user, path or query")]
     InvalidUrl,
-    /// The private CA is none.
-    #[error("DOCKET_CA (`client.ca`) holds no certificate in PEM that can be read")]
+    /// The private CA is invalid.
+    #[error("DOCKET_CA (`client.ca`) contains no readable PEM certificate")]
     InvalidCa,
-    /// The HTTP client could not be made.
-    #[error("cannot prepare connections to the coordinator; for https, check the system's certificates")]
+    /// The HTTP client could not be created.
+    #[error("cannot set up connections to the coordinator; for https, check the system's certificates")]
     Setup(#[source] reqwest::Error),
 }
 
-/// Whoever was heard of, and did not answer in time, may have done what was asked.
+/// A coordinator that was reached but did not respond in time may have executed the request.
 fn format_unreachable(doing: &str, url: &str, source: &(dyn std::error::Error + 'static)) -> String {
     let causes = || std::iter::successors(Some(source), |cause| cause.source());
     let of_client = |is: fn(&reqwest::Error) -> bool| {
@@ -68,8 +68,8 @@ fn format_unreachable(doing: &str, url: &str, source: &(dyn std::error::Error + 
     let late = of_client(reqwest::Error::is_timeout) || causes().any(timed_out);
     match late && !of_client(reqwest::Error::is_connect) {
         true => format!(
-            "the coordinator at {url} did not answer in time to {doing}; what was asked may have been done all the same: \
-             look before you ask again"
+            "the coordinator at {url} did not respond in time ({doing}); the request may have taken effect: \
+             check before you repeat it"
         ),
         false => {
             format!("cannot reach the coordinator at {url} to {doing}: is it running? `docket up` starts one")
@@ -78,7 +78,7 @@ fn format_unreachable(doing: &str, url: &str, source: &(dyn std::error::Error + 
 }
 
 impl ClientError {
-    /// Whether the same call may succeed later without anything being changed.
+    /// Whether the same call may succeed later without any change.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Tls { .. } => true,
@@ -87,17 +87,17 @@ impl ClientError {
         }
     }
 
-    /// Whether the store has no room: the same call succeeds once somebody has made some.
+    /// Whether the store is full: the same call succeeds after space is freed.
     pub(crate) fn is_storage_full(&self) -> bool {
         self.problem_code() == Some(ProblemCode::StorageFull)
     }
 
-    /// The coordinator's code, where it answered.
+    /// The coordinator's problem code, if it responded with one.
     pub fn problem_code(&self) -> Option<ProblemCode> {
         self.problem().map(|problem| problem.code)
     }
 
-    /// The coordinator's problem, where it answered.
+    /// The coordinator's problem, if it responded with one.
     pub fn problem(&self) -> Option<&ProblemDetails> {
         match self {
             Self::Problem(problem) => Some(problem),

@@ -1,9 +1,10 @@
-//! The address of a home's coordinator: whichever process serves the home at the moment.
+//! Resolves the address of a home's coordinator: the process that currently serves the home.
 //!
-//! Several processes may share a home, and the one that serves it may end while the others continue: the next one
-//! serves at another port. A client of a home therefore has no fixed address. Each new connection asks the home's lock
-//! file, where the owner announces its address. Invariant: an address is used only while a process holds the lock.
-//! What a dead owner announced may belong to a stranger by now, who must not get a token.
+//! Several processes may share a home, and the one that serves it may end while the others continue: the next
+//! one serves at another port. A client of a home therefore has no fixed address. Each new connection reads
+//! the home's lock file, in which the owner announces its address. Invariant: an address is used only while a
+//! process holds the lock. A dead owner's address may now belong to an unrelated process, which must not
+//! receive a token.
 
 use std::{
     fs::File,
@@ -21,26 +22,27 @@ use reqwest::{
     dns::{Addrs, Name, Resolve, Resolving},
 };
 
-/// What requests to a home are addressed to. It has no port: the announced address brings its own.
+/// The URL of requests to a home. It has no port because the announced address includes it.
 pub(super) const HOME_URL: &str = "http://localhost/";
 
 /// Longest announcement that is read, in bytes.
 const ANNOUNCEMENT_BYTES_MAX: u64 = 64 * 1024;
 
-/// The address of the coordinator that holds this lock file, for [`Client::new`](super::Client::new). It stays right
-/// when another process takes the lock and announces itself there.
+/// Returns the address of the coordinator that holds this lock file, for
+/// [`CoordinatorClient::new`](super::CoordinatorClient::new). It stays valid when another process takes the
+/// lock and announces itself there.
 ///
 /// Returns `None` for a path that is not absolute.
 pub fn home_address(lock_file: &Path) -> Option<String> {
     Url::from_file_path(lock_file).ok().map(String::from)
 }
 
-/// The lock file that [`home_address`] was given.
+/// Returns the lock file that was passed to [`home_address`].
 pub(super) fn lock_file_from_url(address: &Url) -> Option<PathBuf> {
     (address.scheme() == "file").then(|| address.to_file_path().ok()).flatten()
 }
 
-/// Resolves every name to the address that the owner of a lock file announces.
+/// Resolves every name to the address announced by the owner of a lock file.
 #[derive(Debug)]
 pub(super) struct HomeResolver {
     lock_file: PathBuf,
@@ -54,13 +56,13 @@ impl HomeResolver {
 
 impl Resolve for HomeResolver {
     fn resolve(&self, _: Name) -> Resolving {
-        // Two short system calls and a read of some bytes: not worth a thread.
+        // Two short system calls and a small read: not worth a thread.
         let found = read_announced_address(&self.lock_file);
         Box::pin(async move { Ok(Box::new(std::iter::once(found?)) as Addrs) })
     }
 }
 
-/// Where the process that holds the lock answers.
+/// Returns the address of the process that holds the lock.
 fn read_announced_address(lock_file: &Path) -> io::Result<SocketAddr> {
     let file = File::open(lock_file)?;
     if !is_locked(&file)? {
@@ -72,7 +74,7 @@ fn read_announced_address(lock_file: &Path) -> io::Result<SocketAddr> {
     let url = announced["address"].as_str().and_then(|address| Url::parse(address).ok());
     let address = url.and_then(|url| url.socket_addrs(|| None).ok()?.into_iter().next());
     address.ok_or_else(|| {
-        io::Error::new(io::ErrorKind::NotConnected, "the process that holds this home does not serve it yet")
+        io::Error::new(io::ErrorKind::NotConnected, "the process that owns this home does not serve it yet")
     })
 }
 

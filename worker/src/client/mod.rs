@@ -1,14 +1,13 @@
-//! The worker's and the CLI's way to the coordinator: every route of the API as one method.
+//! The worker's and the CLI's client of the coordinator: every route of the API as one method.
 //!
-//! Owns connections, time limits, the shape of errors and the patience of retries; knows nothing of
-//! leases or runs. Nothing here retries by itself but [`Client::follow`]: only the caller knows how
-//! long an attempt is worth making, and says so with [`patiently`], or for all calls with
-//! [`Client::with_patience`]. Except for "too many requests": that was
-//! refused before anything was done, so every call sends it again after the wait that was asked for, for
-//! half a minute at most.
+//! Responsible for connections, time limits, error types and retries; independent of leases and runs. Only
+//! [`CoordinatorClient::follow_run`] retries by itself: the caller knows how long an attempt is worth
+//! repeating, and passes that to [`retry_until`], or to [`CoordinatorClient::with_retry_timeout`] for all
+//! calls. The exception is "too many requests": such a request had no effect, so every call repeats it after
+//! the requested delay, for up to half a minute.
 //!
-//! Invariants: the token stands in the `Authorization` header only; an answer is read to a named
-//! limit; a blob is handed out only when its bytes have its hash.
+//! Invariants: the token is sent only in the `Authorization` header; a response is read up to a fixed limit;
+//! a blob is returned only if its bytes match its hash.
 
 mod error;
 mod home_address;

@@ -1,4 +1,4 @@
-//! Patience: the same call again until it is answered or its deadline passes.
+//! Retries: repeats a call until it succeeds or its deadline passes.
 
 use std::{
     future::Future,
@@ -7,13 +7,13 @@ use std::{
 
 use super::ClientError;
 
-/// First pause: a coordinator that only restarts is back within some tens of milliseconds.
+/// First delay: a coordinator that only restarts is back within tens of milliseconds.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// Longest pause: a worker must notice a coordinator's return well within a lease.
+/// Longest delay: a worker must notice a coordinator's return well within a lease.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Pauses between attempts: doubling from 50 ms to 2 s, each drawn from its upper half so that the
-/// runs of a worker do not come back in step.
+/// Delays between attempts: doubling from 50 ms to 2 s, each chosen from its upper half so that the runs of a
+/// worker do not retry in step.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     attempts: u32,
@@ -28,11 +28,11 @@ impl Backoff {
     }
 }
 
-/// Calls `op` until it succeeds, fails for good, or `deadline` passes; then the last error is given.
-/// An attempt that is under way at the deadline is dropped, so `op` must be safe to repeat.
+/// Calls `op` until it succeeds, fails permanently, or `deadline` passes; then returns the last error. An
+/// attempt in progress at the deadline is dropped, so `op` must be safe to repeat.
 ///
 /// # Errors
-/// Those of `op`.
+/// The last error of `op`.
 pub async fn retry_until<T, F, Fut>(deadline: Instant, op: F) -> Result<T, ClientError>
 where
     F: FnMut() -> Fut,
@@ -41,10 +41,10 @@ where
     retry_while(deadline, ClientError::is_retryable, op).await
 }
 
-/// The same for work that must not be lost because the store has no room for a while: somebody makes some.
+/// Like [`retry_until`], but also waits while the store is full, for work that must not be lost.
 ///
 /// # Errors
-/// As there.
+/// Those of [`retry_until`].
 pub(crate) async fn retry_until_with_room<T, F, Fut>(deadline: Instant, op: F) -> Result<T, ClientError>
 where
     F: FnMut() -> Fut,
@@ -84,8 +84,8 @@ where
 
 fn deadline_error() -> ClientError {
     ClientError::Unreachable {
-        doing: "get an answer in time",
-        url: "the address given".to_owned(),
+        doing: "complete the request",
+        url: "the given address".to_owned(),
         source: Box::new(std::io::Error::from(std::io::ErrorKind::TimedOut)),
     }
 }

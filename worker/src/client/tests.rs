@@ -1,4 +1,4 @@
-//! The client against a small server of its own that speaks the wire types.
+//! Tests of the client against a small server that uses the API types.
 
 use std::{
     sync::{
@@ -192,7 +192,8 @@ async fn follow_survives_broken_connections_without_duplicates() {
             )
                 .into_response();
         }
-        // Each connection brings two events, the one seen last once more, and breaks in mid-event.
+        // Each connection sends two events, the last one seen and a new one, and breaks in the middle of an
+        // event.
         let mut text = ": hello\n\n".to_owned();
         for seq in from.max(1)..=(from + 2).min(5) {
             let json = serde_json::to_string(&envelope(run_id(), seq)).unwrap();
@@ -231,12 +232,12 @@ async fn retry_succeeds_when_the_coordinator_returns() {
         CoordinatorClient::new(&format!("http://{}", listener.local_addr().unwrap()), secret("t")).unwrap();
     let attempts = AtomicUsize::new(0);
     let server = async {
-        // The first connection is cut without an answer, as a kill of the coordinator does.
+        // The first connection is cut without a response, as when the coordinator is killed.
         drop(listener.accept().await.unwrap());
         let router = Router::new().route("/v1/blobs/missing", post(async || r#"{"missing":[]}"#));
         axum::serve(listener, router).await.unwrap();
     };
-    let hash = [BlobHash::of(b"x")];
+    let hash = [BlobHash::hash_bytes(b"x")];
     let asking = retry_until(Instant::now() + Duration::from_secs(30), || {
         attempts.fetch_add(1, Ordering::SeqCst);
         client.missing_blobs(&hash)
@@ -269,7 +270,7 @@ async fn rate_limited_call_waits_and_is_sent_again_in_full() {
         .with_state(Arc::clone(&seen));
     let (client, _server) = start_server(router).await;
     let begun = Instant::now();
-    assert!(client.missing_blobs(&[BlobHash::of(b"x")]).await.unwrap().is_empty());
+    assert!(client.missing_blobs(&[BlobHash::hash_bytes(b"x")]).await.unwrap().is_empty());
     assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
     assert_eq!(seen.load(Ordering::SeqCst), 3);
     let error = client.get_status().await.unwrap_err();
@@ -286,7 +287,8 @@ async fn tls_failure_reason_is_in_the_first_line() {
     assert!(error.to_string().contains("InvalidContentType"), "{error}");
 }
 
-/// A coordinator that misses this blob. In a runtime of its own: when that ends, its connections end as after a kill.
+/// A coordinator that lacks this blob. It runs in a runtime of its own: shutting that down closes its
+/// connections as a kill does.
 fn serve_missing(hash: BlobHash) -> (std::net::SocketAddr, tokio::runtime::Runtime) {
     let answer = move || async move { Json(serde_json::json!({ "missing": [hash] })) };
     let router = Router::new().route("/v1/blobs/missing", post(answer));
@@ -300,7 +302,7 @@ fn serve_missing(hash: BlobHash) -> (std::net::SocketAddr, tokio::runtime::Runti
     (address, server)
 }
 
-/// Takes the lock of `file`, as the owner of a home does.
+/// Takes the lock of `file`, like the owner of a home.
 fn lock_as_owner(file: &std::fs::File) {
     use nix::{
         fcntl::{FcntlArg, fcntl},
@@ -318,7 +320,7 @@ fn lock_as_owner(file: &std::fs::File) {
 
 #[tokio::test]
 async fn home_client_finds_each_lock_owner_and_no_other() {
-    let (one, two) = (BlobHash::of(b"one"), BlobHash::of(b"two"));
+    let (one, two) = (BlobHash::hash_bytes(b"one"), BlobHash::hash_bytes(b"two"));
     let (first, first_server) = serve_missing(one);
     let (second, second_server) = serve_missing(two);
     let folder = tempfile::tempdir().unwrap();
@@ -327,14 +329,15 @@ async fn home_client_finds_each_lock_owner_and_no_other() {
         std::fs::write(&lock_file, format!(r#"{{"pid":1,"address":"http://{address}"}}"#)).unwrap();
     };
     let client = CoordinatorClient::new(&home_address(&lock_file).unwrap(), secret("dk_test")).unwrap();
-    // A file that nobody has locked may announce a stranger.
+    // An unlocked file may announce an unrelated process.
     announce(first);
     let error = client.missing_blobs(&[one]).await.unwrap_err();
     assert!(error.is_retryable() && error.to_string().contains(folder.path().to_str().unwrap()), "{error}");
     let owner = std::fs::File::options().read(true).write(true).open(&lock_file).unwrap();
     lock_as_owner(&owner);
     assert_eq!(client.missing_blobs(&[one]).await.unwrap(), [one]);
-    // The first owner dies, and another announces itself: the same client reaches it, and waits for it where it must.
+    // The first owner dies and another one announces itself: the same client reaches it, waiting if
+    // necessary.
     first_server.shutdown_background();
     drop(owner);
     announce(second);

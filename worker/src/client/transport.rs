@@ -1,4 +1,4 @@
-//! Connections and the one way a request is sent and its answer read.
+//! Connections, and sending a request and reading its response.
 
 use std::{
     sync::Arc,
@@ -17,26 +17,26 @@ use super::{
 };
 use crate::secret::Secret;
 
-/// A coordinator that does not accept within this is down, or behind a network that drops.
+/// A coordinator that does not accept within this time is down, or behind a network that drops packets.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for an answer beyond what the request itself asks to wait: a commit under load takes
-/// milliseconds, a page of large events over a slow link takes seconds.
+/// Time limit for a response, in addition to the wait that the request itself asks for: a commit under load
+/// takes milliseconds, a page of large events over a slow connection takes seconds.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Largest answer that is read: a whole lineage comes in one.
+/// Largest response: a complete lineage is sent as one.
 pub(super) const RESPONSE_BYTES_MAX: usize = 512 * 1024 * 1024;
-/// How long a call in all waits because the coordinator says that too many come.
+/// Total time that a call waits because of "too many requests".
 const RATE_LIMIT_WAIT_MAX: Duration = Duration::from_secs(30);
-/// Those that were told the same wait do not come back in step.
+/// Jitter, so that clients with the same requested delay do not retry in step.
 const RATE_LIMIT_JITTER_MS: u64 = 250;
-/// Idle connections kept: each run process speaks to one coordinator, some calls at a time.
+/// Idle connections to keep: each run process talks to one coordinator with few concurrent calls.
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
-/// A coordinator's API under one token. Clones share connections.
+/// A client of a coordinator's API with one token. Clones share connections.
 #[derive(Clone)]
 pub struct CoordinatorClient {
     http: reqwest::Client,
     base: Arc<Url>,
-    /// The address as it was given, where that is a home's lock file; requests go to [`HOME_URL`] then.
+    /// The original address if it is a home's lock file; requests then use [`HOME_URL`].
     home: Option<Arc<Url>>,
     token: Arc<Secret>,
     retry_timeout: Duration,
@@ -49,20 +49,20 @@ impl std::fmt::Debug for CoordinatorClient {
 }
 
 impl CoordinatorClient {
-    /// A client of the coordinator at `base_url` (`http://HOST:PORT` or `https://HOST[:PORT]`), or of the coordinator
-    /// that serves a home ([`home_address`](super::home_address)). Connects only when first used.
+    /// Creates a client of the coordinator at `base_url` (`http://HOST:PORT` or `https://HOST[:PORT]`), or of
+    /// the coordinator that serves a home ([`home_address`](super::home_address)). Connects on first use.
     ///
     /// # Errors
-    /// [`ClientError::BadUrl`]; [`ClientError::Setup`] where https is asked for and the system's
-    /// certificates cannot be read.
+    /// [`ClientError::InvalidUrl`]; [`ClientError::Setup`] if the URL is https and the system's certificates
+    /// cannot be read.
     pub fn new(base_url: &str, token: Secret) -> Result<Self, ClientError> {
         Self::with_ca(base_url, token, None)
     }
 
-    /// The same, trusting for https the certificates in `ca` (PEM) and no others; without, the system's.
+    /// Like [`Self::new`], but for https trusts only the certificates in `ca` (PEM); `None` = the system's.
     ///
     /// # Errors
-    /// As [`Client::new`]; [`ClientError::Ca`] where `ca` holds none.
+    /// Those of [`Self::new`]; [`ClientError::InvalidCa`] if `ca` contains no certificate.
     pub fn with_ca(base_url: &str, token: Secret, ca: Option<&str>) -> Result<Self, ClientError> {
         let base = Url::parse(base_url.trim()).map_err(|_| ClientError::InvalidUrl)?;
         if let Some(lock_file) = lock_file_from_url(&base) {
@@ -101,30 +101,30 @@ impl CoordinatorClient {
         })
     }
 
-    /// The same coordinator and connections under another token.
+    /// Returns a client of the same coordinator and connections with another token.
     #[must_use]
     pub fn with_token(&self, token: Secret) -> Self {
         Self { token: Arc::new(token), ..self.clone() }
     }
 
-    /// The same, whose calls wait up to `patience` for a coordinator that does not answer. A call whose answer was
-    /// lost is sent again, so every call must be safe to repeat.
+    /// Returns a client whose calls wait up to `patience` for a coordinator that does not respond. A call
+    /// whose response was lost is repeated, so every call must be safe to repeat.
     #[must_use]
     pub fn with_retry_timeout(&self, patience: Duration) -> Self {
         Self { retry_timeout: patience, ..self.clone() }
     }
 
-    /// The coordinator's address as it was given: `http://host:port`, or that of a home.
+    /// The coordinator's original address: `http://host:port`, or that of a home.
     pub fn address(&self) -> &str {
         self.home.as_deref().unwrap_or(&self.base).as_str().trim_end_matches('/')
     }
 
-    /// Whether its coordinator is whichever process serves a home: that may end, and the next one takes over.
+    /// Whether the client addresses a home, whose coordinator may be replaced by another process.
     pub fn is_home_client(&self) -> bool {
         self.home.is_some()
     }
 
-    /// The address for people; of a home its folder.
+    /// The address for people; for a home its folder.
     pub(super) fn display_address(&self) -> String {
         let lock_file = self.home.as_deref().and_then(lock_file_from_url);
         let folder = lock_file.as_deref().and_then(std::path::Path::parent);
@@ -145,7 +145,7 @@ impl CoordinatorClient {
         let source = source.without_url();
         if source.is_builder() {
             return self
-                .protocol_error(doing, "the request cannot be written (is the token one line of ASCII?)");
+                .protocol_error(doing, "the request cannot be built (is the token one line of ASCII?)");
         }
         let url = self.display_address();
         match find_tls_error(&source) {
@@ -155,7 +155,7 @@ impl CoordinatorClient {
     }
 }
 
-/// What TLS itself said, where a call failed for that. An IO error does not name what it holds as its source.
+/// Finds the TLS error that caused a call to fail. An IO error does not report its inner error as its source.
 fn find_tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
     if let Some(fault) = error.downcast_ref() {
         return Some(fault);
@@ -175,7 +175,7 @@ fn http_client_builder() -> reqwest::ClientBuilder {
 }
 
 fn https_client(ca: Option<&str>) -> Result<reqwest::Client, ClientError> {
-    // A second install is refused with the first one still in force, which is what is wanted.
+    // A second installation fails and the first one stays in force, as intended.
     drop(rustls::crypto::ring::default_provider().install_default());
     let mut builder = http_client_builder().https_only(true);
     if let Some(ca) = ca {
@@ -184,14 +184,14 @@ fn https_client(ca: Option<&str>) -> Result<reqwest::Client, ClientError> {
         if certificates.is_empty() {
             return Err(ClientError::InvalidCa);
         }
-        // A private CA is named because nobody else is to vouch for this host.
+        // With a private CA, no other CA may vouch for this host.
         builder = builder.tls_certs_only(certificates);
     }
     builder.build().map_err(ClientError::Setup)
 }
 
-/// Loading the system's certificates costs a run process some 10 ms and 5 MB, so plain http gets a
-/// TLS setup that trusts nobody instead: it is never used.
+/// Loading the system's certificates costs a run process about 10 ms and 5 MB, so plain http gets a TLS
+/// configuration without trusted roots, which is never used.
 fn http_client(resolver: Option<HomeResolver>) -> Result<reqwest::Client, reqwest::Error> {
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let nobody = rustls::ClientConfig::builder_with_provider(ring)
@@ -206,7 +206,7 @@ fn http_client(resolver: Option<HomeResolver>) -> Result<reqwest::Client, reqwes
     }
 }
 
-/// One request being put together.
+/// A request under construction.
 pub(super) struct ApiCall<'a> {
     client: &'a CoordinatorClient,
     doing: &'static str,
@@ -231,7 +231,7 @@ impl ApiCall<'_> {
 
     pub(super) fn with_json<T: Serialize>(mut self, body: &T) -> Result<Self, ClientError> {
         let bytes = serde_json::to_vec(body).map_err(|error| {
-            self.client.protocol_error(self.doing, format!("the request cannot be written as JSON ({error})"))
+            self.client.protocol_error(self.doing, format!("the request cannot be serialized as JSON ({error})"))
         })?;
         self.body = Some(("application/json", bytes.into()));
         Ok(self)
@@ -242,7 +242,7 @@ impl ApiCall<'_> {
         self
     }
 
-    /// Time the request itself asks the coordinator to wait.
+    /// Sets the time that the request itself asks the coordinator to wait.
     pub(super) fn with_server_wait(mut self, wait_ms: u64) -> Self {
         self.wait = Duration::from_millis(wait_ms);
         self
@@ -258,12 +258,12 @@ impl ApiCall<'_> {
         }
     }
 
-    /// Sends, and reads the whole answer; again and again where the client is patient.
+    /// Sends the request and reads the complete response; repeats it if the client has a retry timeout.
     pub(super) async fn send_for_bytes(self, limit: usize) -> Result<Bytes, ClientError> {
         if self.client.retry_timeout.is_zero() {
             return self.send_with_rate_limit_retry(limit).await;
         }
-        // Apart, so that it does not enlarge the futures of all callers.
+        // Boxed, so that it does not enlarge the futures of all callers.
         Box::pin(retry_until(Instant::now() + self.client.retry_timeout, || {
             self.send_with_rate_limit_retry(limit)
         }))
@@ -304,7 +304,7 @@ impl ApiCall<'_> {
             if rest.len() + chunk.len() > limit {
                 return Err(self
                     .client
-                    .protocol_error(self.doing, format!("the answer is larger than {limit} bytes")));
+                    .protocol_error(self.doing, format!("the response is larger than {limit} bytes")));
             }
             rest.extend_from_slice(&chunk);
         }
@@ -316,37 +316,37 @@ impl ApiCall<'_> {
             return ClientError::Problem(Box::new(problem));
         }
         match status {
-            // What a proxy says while the coordinator behind it is away.
+            // Sent by a proxy while the coordinator behind it is down.
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
                 let detail =
-                    format!("nobody answers behind {} (status {status})", self.client.display_address());
+                    format!("the proxy at {} cannot reach the coordinator (status {status})", self.client.display_address());
                 ClientError::Problem(Box::new(ProblemCode::Unavailable.to_problem(detail)))
             }
-            // What a proxy says for itself.
+            // Sent by the proxy itself.
             StatusCode::TOO_MANY_REQUESTS => {
-                let detail = format!("{} takes no more requests for now", self.client.display_address());
+                let detail = format!("{} accepts no more requests for now", self.client.display_address());
                 ClientError::Problem(Box::new(ProblemCode::TooMany.to_problem(detail)))
             }
             _ => self.client.protocol_error(self.doing, format!("status {status} without a problem body")),
         }
     }
 
-    /// Sends, and reads the answer as JSON.
+    /// Sends the request and reads the response as JSON.
     pub(super) async fn send_for_json<T: DeserializeOwned>(self) -> Result<T, ClientError> {
         let (client, doing) = (self.client.clone(), self.doing);
         let body = self.send_for_bytes(RESPONSE_BYTES_MAX).await?;
         serde_json::from_slice(&body).map_err(|error| {
-            client.protocol_error(doing, format!("the answer does not have its shape ({error})"))
+            client.protocol_error(doing, format!("the response does not have the expected form ({error})"))
         })
     }
 
-    /// Sends; whatever a good answer holds is not wanted.
+    /// Sends the request and ignores the content of a successful response.
     pub(super) async fn send(self) -> Result<(), ClientError> {
         self.send_for_bytes(RESPONSE_BYTES_MAX).await.map(drop)
     }
 
-    /// Sends, and gives the open answer of an event stream. The head must come in time; what
-    /// follows has the caller's limits.
+    /// Sends the request and returns the open response of an event stream. The response head must arrive in
+    /// time; the caller limits the rest.
     pub(super) async fn open_event_stream(self, last_event_id: u64) -> Result<Response, ClientError> {
         let mut patience = RATE_LIMIT_WAIT_MAX;
         let late = |_| ClientError::Unreachable {
@@ -377,8 +377,8 @@ impl ApiCall<'_> {
     }
 }
 
-/// For "too many requests": how long until the same is sent again, while `patience` lasts. What nobody says a
-/// time for is worth a second.
+/// For "too many requests": returns the delay until the request is repeated, while `patience` lasts. Without
+/// a requested delay it is one second.
 fn rate_limit_wait(response: &Response, patience: &mut Duration) -> Option<Duration> {
     if response.status() != StatusCode::TOO_MANY_REQUESTS {
         return None;

@@ -1,18 +1,18 @@
 //! Engine `architect`, version 1: a strong model plans and verifies, a cheap one writes (D1–D6).
 //!
-//! Rules beyond those that all engines with roles share (`seat`): the architect gives a Change Plan, and a third one that
-//! cannot be taken is a person's. The coder is given one edit at a time, of one file, which it sees with what was done to
-//! it before, and answers with a patch (`patching`). After each action what can be told at once is looked at: whether the
-//! file parses, what its linters find, how a command ended. Where that fails for what was written (`local`), the coder
-//! mends it once. The final checks come after the last action, and then the verifier, who sees the whole difference and
-//! what the checks said.
+//! Rules beyond those that all role-based engines share (`role_conversation`): the architect produces a Change Plan;
+//! after three invalid ones a person is asked. The coder gets one edit of one file at a time, sees that file with a
+//! summary of earlier changes to it, and replies with a patch (`file_patch`). After each action everything that can
+//! be checked at once is checked: whether the file parses, what its linters find, how a command ended. If that fails
+//! because of a file the run wrote (`faulty_file`), the coder fixes it once. The final checks come after the last
+//! action, followed by the verifier, who sees the full diff and the results of the checks.
 //!
-//! What does not get on this way goes back to the architect: twice, once of these for the verifier's sake. Then a person
-//! is asked, whose answer buys another plan; checks that still fail end the run, as under every engine. Whatever a person
-//! says meanwhile is the architect's to plan by, and so is what somebody says who goes on with a run that ended.
+//! When this makes no progress, the architect plans again: twice, one of these for the verifier's sake. Then a person
+//! is asked, whose answer allows another plan; checks that still fail end the run, as under every engine. Messages
+//! from people meanwhile go to the architect, and so does the message of a person who continues an ended run.
 //!
-//! Phases are recorded, and say where the plan in force stands: `write`, `mend` (of the last step where that failed, of
-//! the final checks otherwise), `verify`, `plan`.
+//! Phases are recorded, and give the progress of the current plan: `write`, `mend` (of the last step if that failed,
+//! otherwise of the final checks), `verify`, `plan`.
 
 mod change_plan;
 mod faulty_file;
@@ -54,12 +54,12 @@ const FIX_PHASE: &str = "mend";
 const VERIFY_PHASE: &str = "verify";
 const PLAN_PHASE: &str = "plan";
 
-/// Plans after the first, before a person is asked.
+/// Plans after the first one, before a person is asked.
 const REPLANS_MAX: u32 = 2;
-/// How often the verifier is taken up before its refusal is a person's.
+/// How often the verifier is started before its rejection goes to a person.
 const VERIFICATIONS_MAX: u32 = 2;
 
-/// See the module.
+/// The `architect` engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ArchitectEngine;
 
@@ -75,7 +75,7 @@ impl Engine for ArchitectEngine {
                 tools: looks.into(),
                 ..RoleDefinition::new(ARCHITECT, role_prompts::ARCHITECT_PROMPT)
             },
-            // It sees one file (D3): what it must know of others, the architect says.
+            // The coder sees one file (D3); the architect supplies what it must know about others.
             RoleDefinition {
                 sees_project: false,
                 ..RoleDefinition::new(
@@ -92,7 +92,7 @@ impl Engine for ArchitectEngine {
     }
 }
 
-/// What is next; either way round a decision.
+/// Returns the next decision; both variants carry one.
 fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     role_conversation::check_pending_decision(run, pins)?;
     let Some(steps) = &run.engine_state.plan else { return decide_planning(run, pins) };
@@ -128,8 +128,8 @@ fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision
     }
 }
 
-/// Whether a person said what the architect has to hear: of the others none knows the task, but for a verifier whose
-/// verdicts a person was asked about.
+/// Whether a person sent a message that the architect must read: no other role knows the task, except a verifier
+/// whose verdicts a person was asked about.
 fn has_message_for_architect(run: &RunState) -> bool {
     let work = &run.engine_state;
     let of_verdict = work.role.as_deref() == Some(VERIFIER)
@@ -137,7 +137,7 @@ fn has_message_for_architect(run: &RunState) -> bool {
     let failed = work.finished_steps.last().is_some_and(|end| !end.success)
         && work.phase.as_deref() != Some(FIX_PHASE);
     let stopped = work.last_verdict.is_some() || failed;
-    // What an action came to is recorded first, and where the work stopped for a reason, the reason is told.
+    // The result of an action is recorded first, and if the work stopped for a reason, the reason is reported.
     let has_result = finished_command(run).is_some()
         || work.finished_calls.last().is_some_and(file_patch::is_patch_result);
     !work.unread_messages.is_empty() && !of_verdict && !has_result && (!stopped || is_accepted(run))
@@ -187,8 +187,8 @@ fn decide_planning(run: &RunState, pins: &RunStarted) -> Result<Decision, Decisi
     )
 }
 
-/// The question to a person, once too many answers in a row could not be taken. It is due right behind the last of them:
-/// a person's answer goes to the role, and so does whatever else was said since.
+/// Returns the question to a person after too many invalid replies in a row. It is due right after the last of them:
+/// a person's answer goes to the role, and so does any other message since.
 fn invalid_reply_question(run: &RunState, what: &str) -> Option<Decision> {
     let work = &run.engine_state;
     let waits = work.last_text.is_none() && work.finished_calls.is_empty() && run.empty_answers == 0;
@@ -208,7 +208,8 @@ fn invalid_reply_question(run: &RunState, what: &str) -> Option<Decision> {
     Some(Decision::block_run(run, question.into(), BlockedReason::Escalated))
 }
 
-/// Back to the architect, unless it planned too often: then a person is asked, whose words it plans by.
+/// Requests another plan from the architect. After too many plans a person is asked instead, whose answer guides the
+/// next one.
 fn request_new_plan(run: &RunState, reason: &str) -> Decision {
     let work = &run.engine_state;
     let refused = work.last_verdict.is_some() && work.counted_role_starts(VERIFIER) >= VERIFICATIONS_MAX;
@@ -230,7 +231,7 @@ const fn is_last_plan(run: &RunState) -> bool {
     run.engine_state.counted_plans() > REPLANS_MAX
 }
 
-/// A step's part; its end, once it has one.
+/// Carries out a step; returns its end once it has one.
 fn decide_step(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) -> Result<Decision, Decision> {
     match &step.kind {
         StepKind::Edit { path, hints } => {
@@ -270,14 +271,14 @@ fn decide_step(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) ->
             })?;
             let success = meets_expectation(done, expect);
             let mut facts = vec![step_ended_fact(at, success, done.content.clone())];
-            // What was refused, did not end, or was to fail is no fault of a file's.
+            // A command that was refused, did not end, or was expected to fail is not evidence against a file.
             let says = !success && done.exit.is_some() && expect != change_plan::EXPECT_FAIL;
             if says && faulty_file::find_faulty_file(&[&done.content], &run.files_written).is_some() {
                 facts.push(phase_began_fact(FIX_PHASE));
             }
             Ok(role_conversation::record_facts(run, facts))
         }
-        // A Change Plan has no others.
+        // A Change Plan has no other steps.
         StepKind::Message | StepKind::Free | StepKind::Tests { .. } => Ok(role_conversation::record_facts(
             run,
             vec![step_ended_fact(at, true, step.text.clone().into())],
@@ -285,7 +286,7 @@ fn decide_step(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) ->
     }
 }
 
-/// A step that failed for what was written, mended once; what it comes to then is its end.
+/// Fixes a step once that failed because of a file the run wrote; the result of the fix is the step's end.
 fn decide_step_fix(
     run: &RunState,
     pins: &RunStarted,
@@ -330,14 +331,14 @@ fn decide_step_fix(
         (FilePatchOutcome::Applied(output), None) => {
             over(!has_edit_problems(run), output, Some(file_summarized_fact(run, &path, &fix_step(step))))
         }
-        // What its linters find may be another step's to use: the final checks have the last word.
+        // A linter finding may be something a later step uses: the final checks decide.
         (FilePatchOutcome::Unchanged(output), None) => over(true, output, None),
         (FilePatchOutcome::Unchanged(_), Some(_)) => over(false, failed.output.clone(), None),
         (FilePatchOutcome::GivenUp(problem), _) => over(false, problem.into(), None),
     }
 }
 
-/// The file for which a step failed.
+/// Returns the file that made a step fail.
 fn faulty_file_of_step(run: &RunState, failed: &FinishedStep, step: &PlanStep) -> Option<WorkspacePath> {
     match &step.kind {
         StepKind::Edit { path, .. } => Some(path.clone()),
@@ -347,7 +348,7 @@ fn faulty_file_of_step(run: &RunState, failed: &FinishedStep, step: &PlanStep) -
     }
 }
 
-/// A step as it is told where its outcome was mended.
+/// Returns the step as described to the coder when its result is fixed.
 fn fix_step(step: &PlanStep) -> PlanStep {
     PlanStep { text: format!("mended: {}", step_text(step)), kind: StepKind::Free }
 }
@@ -359,7 +360,7 @@ fn step_text(step: &PlanStep) -> &str {
     }
 }
 
-/// All actions are done: the final checks, and whoever has a part after them.
+/// All actions are done: runs the final checks, and then the verifier.
 fn decide_final_checks(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     Ok(match role_conversation::require_final_checks(run, pins)? {
         FinalCheckOutcome::Passed => role_conversation::call_own_tools(
@@ -374,7 +375,7 @@ fn decide_final_checks(run: &RunState, pins: &RunStarted) -> Result<Decision, De
     })
 }
 
-/// Final checks that failed for what was written, mended once.
+/// Fixes final checks once that failed because of a file the run wrote.
 fn decide_checks_fix(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let begun = if run.engine_state.role.as_deref() == Some(CODER) {
         run.engine_state.about.strip_prefix(FIX_ABOUT_PREFIX)
@@ -390,7 +391,7 @@ fn decide_checks_fix(run: &RunState, pins: &RunStarted) -> Result<Decision, Deci
         }
         (Some(false), None) | (None, _) => {}
     }
-    // What failed may read otherwise by now: the file stays the one that was begun with.
+    // The failure text may have changed by now: keep the file that the fix began with.
     let path = begun.and_then(|name| run.files_written.iter().find(|path| path.to_string() == name).cloned());
     let Some(path) = path.or_else(|| faulty_file::faulty_file_of_checks(run)) else {
         return Ok(decide_unfixed_checks(run, pins));
@@ -417,10 +418,10 @@ fn decide_checks_fix(run: &RunState, pins: &RunStarted) -> Result<Decision, Deci
     }
 }
 
-/// What the coder is taken up for that mends the final checks.
+/// Prefix of the coder's `about` line when it fixes the final checks.
 const FIX_ABOUT_PREFIX: &str = "final checks: mend ";
 
-/// Checks fail, and the coder cannot help it.
+/// Checks fail, and the coder cannot fix them.
 fn decide_unfixed_checks(run: &RunState, pins: &RunStarted) -> Decision {
     if is_last_plan(run) && run.engine_state.unread_messages.is_empty() {
         return Decision::fail_run(run, FailureKind::Gates, &verification::still_failing_message(run, pins));
@@ -494,7 +495,7 @@ fn step_ended_fact(at: usize, success: bool, output: Content) -> EngineFact {
     EngineFact::StepEnded { step: u32::try_from(at).unwrap_or(u32::MAX), success, output }
 }
 
-/// The file's summary with the patch that was applied just now.
+/// Returns the fact that adds the patch just applied to the file's summary.
 fn file_summarized_fact(run: &RunState, path: &WorkspacePath, step: &PlanStep) -> EngineFact {
     let before = run.engine_state.summaries.get(path).map(String::as_str);
     let text =
@@ -502,7 +503,7 @@ fn file_summarized_fact(run: &RunState, path: &WorkspacePath, step: &PlanStep) -
     EngineFact::Summarized { path: path.clone(), text }
 }
 
-/// Whether what a patch made of its file is told at once to be wrong: it parses worse, or a linter finds something.
+/// Whether the file is visibly worse after the patch: it has more parse errors, or a linter finds something.
 fn has_edit_problems(run: &RunState) -> bool {
     run.engine_state.finished_calls.last().is_some_and(|done| {
         done.has_findings || matches!(&done.content, Content::Text(text) if tools::reports_worse_syntax(text))
@@ -513,7 +514,7 @@ fn run_command_call(command: &str) -> (&'static str, serde_json::Value) {
     ("run_command", json!({ "command": command }))
 }
 
-/// The runtime's own command, done for the step in hand.
+/// Returns the runtime's own command for the current step, once finished.
 fn finished_command(run: &RunState) -> Option<&FinishedCall> {
     let done = run.engine_state.finished_calls.last()?;
     (done.tool.call.is_runtime() && done.tool.name == "run_command").then_some(done)

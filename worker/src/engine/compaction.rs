@@ -1,13 +1,13 @@
-//! Compaction (A18): when a conversation no longer fits its model's window, what of it becomes shorter.
+//! Compaction (A18): shortens a conversation that no longer fits its model's window.
 //!
-//! In rare large steps, for a provider's cache lives on a prefix that stays: nothing is touched below the
-//! high mark, and above it as much goes as reaches the low one. Levels 1 and 2 are one event: verbose results
-//! become a line, fruitless steps go. Where that is not enough the oldest messages are summarized by a model
-//! call of its own, or by rule where that fails. After each the runtime's ledger is put back.
+//! It happens in rare, large steps, because a provider's cache depends on a stable prefix: nothing changes below the
+//! high mark, and above it as much is removed as needed to reach the low one. Levels 1 and 2 are one event: verbose
+//! results become one line, fruitless steps are dropped. If that is not enough, the oldest messages are summarized by
+//! a separate model call, or by rule if that fails. After each step the runtime's ledger is added again.
 //!
-//! The task, what people said, the last calls with their results and whatever still failed stay; where those results
-//! are so large that the low mark is not reached, fewer of them, and the last batch's always. Pure: all of it follows
-//! from the recorded state. What the fold makes of it is [`docket_schema::run::Compacted`].
+//! The task, messages from people, the last calls with their results and all unresolved failures stay. If those
+//! results are so large that the low mark is not reached, fewer of them stay, but always the last batch's. Pure:
+//! everything follows from the recorded state. The fold applies it as [`docket_schema::run::Compacted`].
 
 mod pruning;
 mod result_line;
@@ -36,18 +36,18 @@ pub(crate) use self::summary::summary_call;
 
 use crate::model::OMITTED_REPLIES_MARK;
 
-/// Of the answers that stay, how many keep their results whole: fewer, in this order, where the low mark is not reached else.
+/// How many of the retained replies keep their full results: reduced, in this order, until the low mark is reached.
 const FULL_RESULT_STEPS: [usize; 3] = [RETAINED_STEPS, 3, 1];
-/// Bytes of a summary that are put in place, and its share of the window between them.
+/// Minimum size of an inserted summary in bytes, and its share of the window.
 const SUMMARY_BYTES_MIN: u64 = 4 * 1024;
 const SUMMARY_BYTES_MAX: u64 = 16 * 1024;
 const SUMMARY_PERCENT: u64 = 15;
-/// Bytes of the ledger, and its share of the window between them.
+/// Minimum size of the ledger in bytes, and its share of the window.
 const LEDGER_BYTES_MIN: u64 = 2 * 1024;
 const LEDGER_BYTES_MAX: u64 = 24 * 1024;
 const LEDGER_PERCENT: u64 = 12;
 
-/// What is next where the conversation has become too long, or is being made shorter.
+/// Returns the next compaction step if the conversation has become too long or is being shortened.
 pub(super) fn next_compaction(run: &RunState, pins: &RunStarted) -> Option<Decision> {
     let size = model_choice::request_size(run, pins);
     let now = size.current_tokens();
@@ -55,7 +55,7 @@ pub(super) fn next_compaction(run: &RunState, pins: &RunStarted) -> Option<Decis
     (now >= size.high_mark || refused).then(|| shorten_conversation(run, pins, &size, refused)).flatten()
 }
 
-/// The next step of a compaction that has begun.
+/// Returns the next step of a compaction that has begun.
 pub(super) fn continue_compaction(run: &RunState, pins: &RunStarted) -> Option<Decision> {
     let bytes_max = summary_bytes_max(&model_choice::request_size(run, pins));
     let by_rule = || {
@@ -75,11 +75,11 @@ pub(super) fn continue_compaction(run: &RunState, pins: &RunStarted) -> Option<D
     }
 }
 
-/// A way to make the conversation shorter.
+/// A way to shorten the conversation.
 struct CompactionPlan {
     compacted: Compacted,
     needs_summary: bool,
-    /// Bytes, as well as they are known before it is done.
+    /// Bytes saved, as estimated in advance.
     bytes_saved: u64,
 }
 
@@ -92,7 +92,7 @@ fn shorten_conversation(
     let in_need = refused || size.current_tokens() >= size.window;
     let CompactionPlan { mut compacted, needs_summary: summary, bytes_saved: gained } =
         plan_compaction(run, size, refused);
-    // Steps are fruitless for what they did: what was said beside it may be a decision.
+    // Steps are fruitless because of their calls; the text next to them may be a decision.
     let words =
         summary::text_lines_with_calls(&ConversationSteps::from_run(run, RETAINED_STEPS), &compacted.dropped);
     if !words.is_empty() {
@@ -106,17 +106,17 @@ fn shorten_conversation(
         return None;
     }
     if compacted.cleared.is_empty() && compacted.dropped.is_empty() {
-        // Whatever is gained comes of a summary, then.
+        // Only a summary can save anything here.
         return summary_call(run, pins).map(|call| request_summary(run, call));
     }
     compacted.summary_follows = summary;
     Some(compact_with_ledger(run, pins, compacted))
 }
 
-/// The way that costs least of those that reach the low mark; where none does, the one that comes nearest.
+/// Returns the cheapest plan that reaches the low mark, or else the one that comes closest.
 fn plan_compaction(run: &RunState, size: &RequestSize, refused: bool) -> CompactionPlan {
     let now = size.current_tokens();
-    // What was refused is longer than it was counted, or its window smaller than is known.
+    // A refused request is longer than estimated, or its window is smaller than known.
     let low = if refused { size.low_mark.min(now / 2) } else { size.low_mark };
     let whole = pruning::pruning_strategy(run).full_result_steps();
     if whole > RETAINED_STEPS {
@@ -153,7 +153,7 @@ fn plan_compaction(run: &RunState, size: &RequestSize, refused: bool) -> Compact
     }
     let left = now.saturating_sub(size.tokens_saved(nearest.bytes_saved));
     if refused || left >= size.window {
-        // Whatever is left to gain.
+        // Whatever else can be saved.
         let (more, more_bytes) = ConversationSteps::from_run(run, 1)
             .additional_clears(&nearest.compacted, CompactionLevel::ClearAll);
         nearest.compacted.cleared.extend(more);
@@ -163,7 +163,7 @@ fn plan_compaction(run: &RunState, size: &RequestSize, refused: bool) -> Compact
     nearest
 }
 
-/// Bytes that a summary of what is old gains once this is done.
+/// Returns the bytes that a summary of the old part saves after this plan.
 fn summary_savings(
     run: &RunState,
     size: &RequestSize,
@@ -176,11 +176,11 @@ fn summary_savings(
     }
     let (first, old) = (run.transcript.prefix_bytes(1), run.transcript.prefix_bytes(1 + steps.old.len()));
     let earlier = run.transcript.summary_text().map_or(0, str::len) as u64;
-    // The one that follows stands in the earlier one's place.
+    // The next summary replaces the earlier one.
     (old - first + earlier).saturating_sub(done_bytes + summary_bytes_max(size) as u64)
 }
 
-/// Bytes that the summary is longer than the one that stands there.
+/// Returns the bytes by which the summary is longer than the existing one.
 fn summary_growth(run: &RunState, compacted: &Compacted) -> u64 {
     let stands = run.transcript.summary_text().map_or(0, str::len);
     result_line::content_bytes(&compacted.summary).saturating_sub(stands) as u64
@@ -191,7 +191,7 @@ fn summary_bytes_max(size: &RequestSize) -> usize {
     usize::try_from(room.clamp(SUMMARY_BYTES_MIN, SUMMARY_BYTES_MAX)).unwrap_or(usize::MAX)
 }
 
-/// Bytes that the ledger is longer than the one that stands there.
+/// Returns the bytes by which the ledger is longer than the existing one.
 fn ledger_growth(run: &RunState, size: &RequestSize) -> u64 {
     let first = run.transcript.sealed_entries().first().into_iter().flat_map(|said| &said.message.parts);
     let texts = first.filter_map(|part| match part {
@@ -239,7 +239,7 @@ fn compact_with_ledger(run: &RunState, pins: &RunStarted, compacted: Compacted) 
     Decision { phase: run.phase, act: Action::Compact(Box::new(event)) }
 }
 
-/// Results that stay and point to one that goes: they say so from then on, and the file can be read again.
+/// Clears retained results that refer to a removed one: they say so from then on, and the file can be read again.
 fn clear_dangling_pointers(
     run: &RunState,
     steps: &ConversationSteps<'_>,

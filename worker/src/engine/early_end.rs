@@ -1,15 +1,15 @@
-//! Early end (A23): the paths that the task requires are there and its tests pass, so the final checks run without
-//! another question to the model.
+//! Early end (A23): the paths that the task requires exist and its tests pass, so the final checks run without
+//! another model call.
 //!
-//! Only what the log shows counts: a path was written, or read, in this run, and one of them written: paths that were
-//! all there before say nothing of the work. A plan with open steps speaks against it, and so does anything that waits
-//! to be said. Where a check fails, the model goes on as ever.
+//! Only the log counts as evidence: each path was written or read in this run, and at least one was written, because
+//! paths that all existed before say nothing about the work. A plan with open steps prevents it, and so does any
+//! undelivered message. If a check fails, the model continues as usual.
 
 use docket_schema::run::{RunOutcome, RunStarted, RunState};
 
 use super::{core::decision::Decision, rules::verification};
 
-/// The end, or the checks before it; none while something is still to be done.
+/// Returns the end, or the checks before it; `None` while work is left.
 pub(super) fn early_end_decision(run: &RunState, pins: &RunStarted) -> Option<Decision> {
     let asked_for = pins.settings.early_end && !pins.requires.is_empty();
     let said = run.transcript.has_notes() || run.ledger.has_open_steps();

@@ -1,5 +1,6 @@
-//! A worked example: an engine of one's own. All of it stands here but its line in `engines()`, which is what makes it one of
-//! this build: a role, its rules as a plain function of what is recorded, and what it does with an answer that is none.
+//! A worked example of a custom engine. Everything is here except its line in `all_engines()`, which would make it
+//! part of this build: a role, its rules as a plain function of the recorded state, and its handling of an invalid
+//! reply.
 
 use docket_schema::{
     content::BlobRef,
@@ -19,7 +20,7 @@ use super::{
 
 const POET: &str = "poet";
 
-/// Asks for three lines, and takes no others.
+/// Asks for three lines, and accepts nothing else.
 struct VerseEngine;
 
 impl Engine for VerseEngine {
@@ -40,13 +41,13 @@ impl Engine for VerseEngine {
     }
 }
 
-/// What is next; either way round a decision.
+/// Returns the next decision; both variants carry one.
 fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
-    // Wishes of people, limits, calls that wait, compaction, attempts that failed: the same for every engine.
+    // Requests of people, limits, waiting calls, compaction, failed attempts: the same for every engine.
     role_conversation::check_pending_decision(run, pins)?;
     if let Some(taken) = run.engine_state.answers.get(POET) {
         debug_assert!(taken.is_array());
-        // The project's own checks have the last word.
+        // The project's own checks decide.
         return Ok(match role_conversation::require_final_checks(run, pins)? {
             FinalCheckOutcome::Passed => role_conversation::succeed_run(run),
             FinalCheckOutcome::Failed => Decision::fail_run(run, FailureKind::Gates, "the checks fail"),
@@ -63,7 +64,7 @@ fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision
     if run.engine_state.invalid_answers >= role_conversation::INVALID_REPLIES_MAX {
         return Ok(Decision::fail_run(run, FailureKind::Plan, "three answers were no verse"));
     }
-    // Whatever it takes until the role has said its last word.
+    // Whatever is needed until the role has given its final reply.
     let said = role_conversation::inline_text(role_conversation::require_final_reply(run, pins)?);
     let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
     let fact = match lines.len() {
@@ -75,7 +76,7 @@ fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision
     Ok(role_conversation::record_facts(run, vec![fact]))
 }
 
-/// What the driver does with its decisions, until something is to be done beyond the log.
+/// Applies its decisions like the run executor, until one needs more than the log.
 fn play_answers(log: &mut TestLog, answers: &mut Vec<&str>) -> Action {
     loop {
         match VerseEngine.decide(&log.state).act {

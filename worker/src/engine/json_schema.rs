@@ -1,9 +1,9 @@
-//! JSON Schema of answers, as far as answers need it: draft 2020-12 without what reaches beyond the schema. Pure.
+//! JSON Schema for model replies: draft 2020-12 without anything that reaches beyond the schema. Pure.
 //!
-//! It is our own, and not a library's, for what is wrong with an answer is part of a decision: the words, and the verdict,
-//! of a log must be derived again by any later build to the byte. A schema is checked whole where its role is registered:
-//! a keyword that is not held here is refused there and never ignored, and a `$ref` leads into the same schema or is refused;
-//! nothing is ever fetched.
+//! Implemented here instead of with a library because validation errors are part of decisions: every later build must
+//! derive the text and the verdict of a log again, byte for byte. A schema is checked in full when its role is
+//! registered: an unsupported keyword is rejected there and never ignored, and a `$ref` must point into the same
+//! schema; nothing is ever fetched.
 
 mod schema_check;
 mod validation;
@@ -13,14 +13,14 @@ pub use validation::{SchemaViolation, find_violations};
 
 use serde_json::Value;
 
-/// Where a JSON pointer of a fragment (`#/$defs/step`) leads.
+/// Resolves a JSON pointer in a fragment (`#/$defs/step`).
 fn resolve_reference<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let pointer = reference.strip_prefix('#')?;
-    // A name of a place is none of a pointer.
+    // An anchor name is not a pointer.
     if pointer.is_empty() || pointer.starts_with('/') { root.pointer(pointer) } else { None }
 }
 
-/// A key as a part of a JSON pointer.
+/// Escapes a key as a part of a JSON pointer.
 fn escape_pointer_token(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }

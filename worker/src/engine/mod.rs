@@ -1,7 +1,7 @@
-//! Engines: what to do next, as a plain function of the recorded state.
+//! Engines: derive the next decision as a pure function of the recorded state.
 //!
-//! No clock, no randomness, no IO: the same log gives the same decision on any machine. The driver
-//! performs decisions and records them; replay derives them again and compares.
+//! No clock, no randomness, no I/O: the same log gives the same decision on any machine. The run executor carries
+//! decisions out and records them; replay derives them again and compares.
 
 mod architect;
 mod compaction;

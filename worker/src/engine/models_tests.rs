@@ -1,4 +1,5 @@
-//! Which model is asked, what a budget pays for, and what the end of an answer means: given this log, that.
+//! Which model is called, what a budget covers, and how the end of a reply is read: given this log, expect that
+//! decision.
 
 use docket_schema::{
     ids::{DecisionHash, Epoch, EventHash, Seq},
@@ -40,7 +41,7 @@ pub(super) fn model_settings() -> RunSettings {
     }
 }
 
-/// A log, and what its calls come to.
+/// A log, and the results of its calls.
 pub(super) struct ModelScenario(pub(super) TestLog, String);
 
 impl ModelScenario {
@@ -125,7 +126,7 @@ impl ModelScenario {
         self.answer_with(text, &[], |_| {})
     }
 
-    /// It calls tools, and they run as planned; the verdicts.
+    /// It calls tools, and they run as planned; returns the verdicts.
     pub(super) fn answer_with_calls(&mut self, tools: &[(&str, Value)]) -> Vec<&'static str> {
         self.answer_with("", tools, |_| {});
         self.run_calls()
@@ -166,7 +167,7 @@ impl ModelScenario {
         self.fail_with_retry_after(error, retry_in_ms, None)
     }
 
-    /// It fails, and says how long it wants to be left alone.
+    /// It fails with a retry delay.
     pub(super) fn fail_with_retry_after(
         &mut self,
         error: &str,
@@ -187,7 +188,7 @@ impl ModelScenario {
         self
     }
 
-    /// Somebody goes on with it, maybe with another model.
+    /// A person continues the run, possibly with another model.
     pub(super) fn fork_run(&mut self, models: Option<RunModels>) -> &mut Self {
         let state = &mut self.0.state;
         let (task, run) = state.pins.as_deref().map(|pins| (pins.task, pins.run)).expect("begun");
@@ -220,11 +221,11 @@ fn explore_model_reads_and_main_model_edits() {
     assert_eq!(play.next_call().output_tokens_max, 50, "its own limit");
     assert_eq!(play.answer_with_calls(&[read_call(), read_call()]), ["allowed", "allowed"]);
     play.assert_next("ask cheap attempt 1 wait 0");
-    // What it wants to write is left to the other: its reads are done all the same.
+    // Its writes are left to the other model; its reads are done all the same.
     assert_eq!(play.answer_with_calls(&[read_call(), edit_call()]), ["allowed", "denied"]);
     play.assert_next("ask main attempt 1 wait 0");
     assert_eq!(play.next_call().output_tokens_max, 1000);
-    // For good: neither reading again nor a failed change brings the cheap one back.
+    // Permanently: neither another read nor a failed change brings the cheap one back.
     assert_eq!(play.answer_with_calls(&[read_call()]), ["allowed"]);
     play.assert_next("ask main attempt 1 wait 0");
     assert_eq!(play.answer_with_calls(&[edit_call()]), ["allowed"]);
@@ -237,7 +238,7 @@ fn explore_model_cannot_end_the_run() {
         let mut play = ModelScenario::new(model_settings(), other_model("cheap", 100_000), None);
         play.answer_text(said).assert_next("ask main attempt 1 wait 0 nudged");
         if said.is_empty() {
-            // The main one's first word, and nothing was done yet.
+            // The main model's first reply, before anything was done.
             play.answer_text("Done.").assert_next("ask main attempt 1 wait 0 nudged");
         }
         play.answer_text("Done.");
@@ -262,7 +263,7 @@ fn exploring_ends_at_the_context_window_or_half_of_the_turns() {
         long.answer_with_calls(&[read_call()]);
     }
     long.assert_next("ask main attempt 1 wait 0");
-    // What is too long for it is not made shorter where the other takes it.
+    // A conversation too long for it is not shortened if the other model can take it.
     let mut refused = ModelScenario::new(model_settings(), other_model("cheap", 100_000), None);
     refused.fail_call("context_too_long", None).assert_next("ask main attempt 2 wait 0");
 }
@@ -279,7 +280,7 @@ fn fallback_replaces_a_model_that_stays_overloaded() {
     play.fail_call("overloaded", Some(70)).assert_next("ask spare attempt 2 wait 0");
     play.answer_with_calls(&[read_call()]);
     play.assert_next("ask main attempt 1 wait 0");
-    // It is back: from here on it has its patience again.
+    // It is back, and its retries are restored.
     play.answer_with_calls(&[read_call()]);
     play.fail_call("overloaded", Some(70)).assert_next("ask main attempt 2 wait 70");
 }
@@ -289,7 +290,7 @@ fn fallback_is_used_only_for_overload_and_not_forever() {
     for (error, then) in [
         ("invalid_request", "failed Model: busy"),
         ("protocol", "failed Model: busy"),
-        // The provider wants to be left alone for longer than anybody waits.
+        // The provider's retry delay exceeds the longest wait.
         ("rate_limited", "ask spare attempt 2 wait 0"),
     ] {
         let mut play = ModelScenario::new(model_settings(), None, other_model("spare", 100_000));
@@ -381,7 +382,7 @@ fn forked_run_has_its_own_budgets() {
     });
     play.run_calls();
     assert!(play.describe_next().starts_with("failed Limit"), "{}", play.describe_next());
-    // Of 2000 the request takes 1900 and what came since: too little is left for an answer.
+    // Of 2000 the request takes 1900 and the newer content: too little is left for a reply.
     assert!(
         play.fork_run(None)
             .describe_next()
@@ -422,7 +423,7 @@ fn money_budget_counts_cache_savings() {
         play.run_calls();
         play
     };
-    // 10 000 tokens at 1000 nano-dollars and the shortest answer, 256 at 5000: 11.28 million and a little.
+    // 10 000 tokens at 1000 nano-dollars and the shortest reply, 256 at 5000: 11.28 million and a little.
     let usage = TokenUsage { input_tokens: 10_000, ..TokenUsage::default() };
     let broke = spent(usage, 10_000_000, 21_000_000).describe_next();
     assert!(
@@ -435,7 +436,7 @@ fn money_budget_counts_cache_savings() {
     // The same tokens from a cache cost a tenth.
     let cached = TokenUsage { cache_read_tokens: 10_000, ..TokenUsage::default() };
     assert_eq!(spent(cached, 10_000_000, 21_000_000).next_call().output_tokens_max, 1000);
-    // Nothing is asked where not even the first call is paid for.
+    // No call is made if not even the first one is covered.
     let poor = ModelScenario::new(RunSettings { cost_max_nusd: 1000, ..model_settings() }, None, None)
         .describe_next();
     assert!(poor.starts_with("failed Limit: the budget of $0.000001 "), "{poor}");
@@ -493,7 +494,7 @@ fn refusal_asks_a_person_at_once() {
         play.0.push(BlockerAnswered { text: "It is our own server.".into(), by: "me".into() });
         play.assert_next(then);
     }
-    // Another model is asked in its place; the same one stands by what it said.
+    // Another model is called instead; the same one would repeat its refusal.
     for (models, then) in [
         (None, "block for another reason"),
         (
@@ -505,7 +506,7 @@ fn refusal_asks_a_person_at_once() {
         play.answer_with("No.", &[], |answer| answer.stop = StopReason::Refusal);
         play.fork_run(models).assert_next(then);
     }
-    // A log that began before refusals were heeded decides as it did.
+    // A log that began before refusals were handled decides as it did.
     let mut old = ModelScenario::new(SETTINGS, None, None);
     old.answer_with("I cannot do that.", &[], |answer| answer.stop = StopReason::Refusal);
     old.assert_next("gates g1-0");
@@ -532,7 +533,7 @@ fn truncated_answer_does_not_count_as_done() {
             "{end}"
         );
     }
-    // A call that was whole is run, whatever cut the answer behind it.
+    // A complete call is run, whatever cut off the reply after it.
     let mut call = ModelScenario::new(model_settings(), None, None);
     call.answer_with("", &[read_call()], |answer| answer.stop = StopReason::MaxTokens);
     assert_eq!(call.run_calls(), ["allowed"]);

@@ -1,4 +1,5 @@
-//! Models that stay away, or are refused for good, by the rules that runs pin today: given this log, that.
+//! Models that stay unavailable or are permanently refused, by the rules that runs pin today: given this log, expect
+//! that decision.
 
 use docket_schema::{
     message::ModelRef,
@@ -26,7 +27,7 @@ fn fallback_replaces_a_model_in_any_lasting_outage() {
         let mut play = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
         play.fail_call(error, Some(70)).assert_next("ask main attempt 2 wait 70");
         play.fail_call(error, Some(70)).assert_next("ask spare attempt 3 wait 0");
-        // One that comes and goes: after the last attempt that its kind has.
+        // An intermittent one: after the last attempt allowed for its kind.
         let mut once = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
         once.fail_call(error, None).assert_next("ask spare attempt 2 wait 0");
     }
@@ -52,7 +53,7 @@ fn fallback_keeps_some_turns_then_the_original_model_is_tried_once() {
     play.answer_with_calls(&[edit_call()]);
     play.assert_next("ask main attempt 1 wait 0");
     play.answer_with_calls(&[read_call()]);
-    // It is back, with its patience.
+    // It is back, with its retries restored.
     play.assert_next("ask main attempt 1 wait 0");
     play.fail_call("overloaded", Some(70)).assert_next("ask main attempt 2 wait 70");
 }
@@ -60,7 +61,7 @@ fn fallback_keeps_some_turns_then_the_original_model_is_tried_once() {
 #[test]
 fn retry_after_is_respected_before_trying_a_model_again() {
     let mut play = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
-    // A tool takes a second, an answer two: after three turns nine of the ten seconds have passed.
+    // A tool takes a second, a reply two: after three turns nine of the ten seconds have passed.
     play.fail_call("rate_limited", Some(10_000)).fail_with_retry_after(
         "rate_limited",
         Some(10_000),
@@ -72,7 +73,7 @@ fn retry_after_is_respected_before_trying_a_model_again() {
         play.run_calls();
     }
     play.assert_next("ask main attempt 1 wait 0");
-    // Also where that is longer than anybody waits, and the first failure the last.
+    // Even if that exceeds the longest wait, and the first failure is the last.
     let mut long = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
     long.fail_with_retry_after("rate_limited", None, Some(12_000));
     for _ in 0..4 {
@@ -92,7 +93,7 @@ fn original_model_is_tried_if_the_fallback_is_down_too() {
     play.fail_call("timeout", Some(5)).assert_next("ask main attempt 3 wait 0");
     play.answer_with_calls(&[read_call()]);
     play.assert_next("ask main attempt 1 wait 0");
-    // And where both stay away it rests, as it does without a second model.
+    // If both stay unavailable it rests, as it does without a second model.
     let mut both = ModelScenario::new(current_settings(), None, other_model("spare", 100_000));
     while both.describe_next().starts_with("ask") {
         both.fail_call("connect", Some(1));
@@ -103,7 +104,7 @@ fn original_model_is_tried_if_the_fallback_is_down_too() {
 #[test]
 fn only_completed_waits_count_against_the_time_budget() {
     let timed = || RunSettings { time_max_ms: 60_000, ..current_settings() };
-    // Who stands in is asked at once: the half minute is not waited.
+    // The fallback is called at once, without the half-minute wait.
     let mut play = ModelScenario::new(timed(), None, other_model("spare", 100_000));
     play.fail_call("overloaded", Some(29_000)).fail_call("overloaded", Some(29_000));
     assert_eq!(
@@ -114,7 +115,7 @@ fn only_completed_waits_count_against_the_time_budget() {
     play.assert_next("ask spare attempt 3 wait 0");
     play.answer_with_calls(&[read_call()]);
     assert_eq!(play.0.state.model_attempts.worked_ms, 4000 + 29_000 + 1000);
-    // A wait that would go beyond the budget is not begun.
+    // A wait that would exceed the budget is not begun.
     let mut alone = ModelScenario::new(timed(), None, None);
     alone.fail_call("overloaded", Some(50_000)).assert_next("ask main attempt 2 wait 50000");
     alone.fail_call("overloaded", Some(50_000));
@@ -162,7 +163,7 @@ fn outage_waits_are_counted_until_a_model_answers() {
     wakes(&mut play, BY_OUTAGE_TIMER);
     play.answer_with_calls(&[read_call()]);
     assert_eq!(rests(&mut play), 1);
-    // Where a person is wanted no clock helps, and by the first rules none is asked.
+    // If a person is needed no clock helps, and under the first rules none is used.
     let mut old = ModelScenario::new(RunSettings { rest_at_outage: true, ..model_settings() }, None, None);
     assert_eq!(rests(&mut old), 0);
 }
@@ -178,12 +179,12 @@ fn permanently_refused_explore_model_is_skipped() {
         play.fail_call(error, None).assert_next("ask main attempt 2 wait 0");
         assert_eq!(play.answer_with_calls(&[edit_call()]), ["allowed"]);
         play.assert_next("ask main attempt 1 wait 0");
-        // Also where it had answered before.
+        // Even if it had replied before.
         let mut later = ModelScenario::new(current_settings(), other_model("cheap", 100_000), None);
         later.answer_with_calls(&[read_call()]);
         later.fail_call(error, None).assert_next("ask main attempt 2 wait 0");
     }
-    // By the first rules the run ends.
+    // Under the first rules the run ends.
     let mut old = ModelScenario::new(model_settings(), other_model("cheap", 100_000), None);
     old.fail_call("invalid_request", None).assert_next("failed Model: busy");
 }
@@ -213,12 +214,12 @@ fn main_model_refused_before_any_answer_fails_the_run() {
         let (why, message) = ends(&play);
         assert_eq!(why, FailureKind::Configuration, "{error}");
         assert!(message.starts_with("busy") && message.contains("docket retry"), "{message}");
-        // What was taken before may be taken again: the next run tries.
+        // A key that was accepted before may be accepted again: the next run tries.
         let mut later = ModelScenario::new(current_settings(), None, None);
         later.answer_with_calls(&[read_call()]);
         later.fail_call(error, None);
         assert_eq!(ends(&later).0, FailureKind::Model, "{error}");
-        // Nobody answered but the one that explores.
+        // Only the explore model has replied.
         let mut explored = ModelScenario::new(current_settings(), other_model("cheap", 100_000), None);
         explored.answer_with_calls(&[edit_call()]);
         explored.fail_call(error, None);
@@ -243,14 +244,14 @@ fn effort_and_temperature_apply_to_the_main_model_only() {
     let mut play = ModelScenario::new(asked, Some(cheap), None);
     assert_eq!(play.next_call().manner, manner(Some(ReasoningEffort::Low), None));
     play.answer_with_calls(&[edit_call()]);
-    // Results are brought, and the calls were made without a thought of this model.
+    // Results are sent, and the calls were made without reasoning of this model.
     let bringing = SamplingOptions { thought: Some(false), ..manner(Some(ReasoningEffort::High), Some(200)) };
     assert_eq!(play.next_call().manner, bringing);
-    // Without any the decision is to the byte what it was before there were manners.
+    // Without options the decision is byte-identical to the one before they existed.
     let plain = ModelScenario::new(model_settings(), None, None).next_call();
     assert_eq!(plain.manner, SamplingOptions::default());
     assert_eq!(json!(plain).get("manner"), None);
-    // A run that goes on with another model keeps what was asked of its main one.
+    // A run that continues with another model keeps the options of its main one.
     let mut terms =
         docket_schema::run::ModelTerms { effort: Some(ReasoningEffort::Low), ..Default::default() };
     terms.completion_tokens = true;

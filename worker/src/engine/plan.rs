@@ -1,10 +1,10 @@
-//! Engine `plan`, version 1: plan-and-execute (B1). One model call makes an ordered list of typed steps; they run in order;
-//! the final checks come at the end; what fails is corrected by another plan, so many times and no more.
+//! Engine `plan`, version 1: plan-and-execute (B1). One model call produces an ordered list of typed steps; they run
+//! in order; the final checks come at the end; a failure leads to another plan, up to a limit.
 //!
-//! Rules beyond those that all engines with roles share (`seat`): the planner is asked for a plan until it gives one that
-//! can be taken, three times at most; a step that changes a file is one call of the executor, which sees that file and
-//! nothing else (`patching`); commands and tests the runtime runs itself; the first step that fails, or checks that
-//! fail, send the planner back with what was said.
+//! Rules beyond those that all role-based engines share (`role_conversation`): the planner is asked until it gives a
+//! valid plan, three times at most; a step that changes a file is one call of the executor, which sees only that file
+//! (`file_patch`); the runtime runs commands and tests itself; the first step that fails, or failing checks, send the
+//! planner back with the output.
 
 use docket_schema::{
     content::Content,
@@ -31,7 +31,7 @@ use super::{
 
 const PLANNER: &str = "planner";
 const EXECUTOR: &str = "executor";
-/// Steps that a plan may have: more are several tasks.
+/// Steps allowed in a plan: a longer one is several tasks.
 const STEPS_MAX: usize = 40;
 
 const PLANNER_PROMPT: &str = "\
@@ -55,7 +55,7 @@ const EXECUTOR_PROMPT: &str = "\
 You carry out one step of a plan: a change of one file, which you are shown. Do what the step says and no more.
 ";
 
-/// See the module.
+/// The `plan` engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlanEngine;
 
@@ -76,7 +76,7 @@ impl Engine for PlanEngine {
     }
 }
 
-/// What is next; either way round a decision.
+/// Returns the next decision; both variants carry one.
 fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     role_conversation::check_pending_decision(run, pins)?;
     let Some(steps) = &run.engine_state.plan else { return decide_planning(run, pins) };
@@ -99,7 +99,7 @@ fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision
     }
 }
 
-/// The plan is dropped, unless there were too many.
+/// Drops the plan and requests another, unless there were too many.
 fn request_new_plan(run: &RunState, pins: &RunStarted, reason: String) -> Decision {
     if run.engine_state.counted_corrections() >= pins.settings.corrections_max
         && !role_conversation::has_unread_user_message(run)
@@ -172,10 +172,10 @@ fn planner_opening(run: &RunState, pins: &RunStarted) -> Vec<Content> {
     opening
 }
 
-/// Bytes of the ledger that whoever corrects is shown.
+/// Bytes of the ledger shown to the planner for a correction.
 const LEDGER_BYTES_MAX: usize = 8 * 1024;
 
-/// A step's part; its end, once it has one.
+/// Carries out a step; returns its end once it has one.
 fn decide_step(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) -> Result<Decision, Decision> {
     let ended = |success, output: Content| {
         let step = u32::try_from(at).unwrap_or(u32::MAX);
@@ -215,9 +215,9 @@ fn decide_step(run: &RunState, pins: &RunStarted, at: usize, step: &PlanStep) ->
     }
 }
 
-/// The runtime's own call of this tool, done for the step in hand.
+/// Returns the runtime's own call of this tool for the current step, once finished.
 fn finished_call<'a>(run: &'a RunState, tool: &str) -> Option<&'a FinishedCall> {
-    // Whatever was done before the last step ended is over with it.
+    // Calls from before the end of the last step do not count.
     let done = run.engine_state.finished_calls.last()?;
     (done.tool.call.is_runtime() && done.tool.name == tool).then_some(done)
 }
@@ -267,8 +267,8 @@ struct PlanReplyStep {
     expect: String,
 }
 
-/// The steps of a plan, each of them one that can be carried out. `exact` = what a step expects is one of two words; before,
-/// any other was taken for the first of them.
+/// Parses the steps of a plan and checks that each can be carried out. `exact` = an expectation must be one of two
+/// words; earlier rules read any other as the first of them.
 fn parse_plan(said: &str, exact: bool) -> Result<Vec<PlanStep>, String> {
     let PlanReply { steps } = json_reply::parse_json_reply(said)?;
     match steps.len() {
@@ -306,7 +306,7 @@ fn parse_step(step: PlanReplyStep, exact: bool) -> Result<PlanStep, String> {
     Ok(PlanStep { text: step.text, kind })
 }
 
-/// Whether this is a way for a command to end; where it is left out, it is to pass.
+/// Whether this is a valid expectation for a command; if omitted, it must pass.
 fn is_valid_expectation(expect: &str) -> bool {
     ["", "pass", "fail"].iter().any(|word| expect.trim().eq_ignore_ascii_case(word))
 }

@@ -1,9 +1,9 @@
-//! The layers of the prompt: base, project, task (A16). Pure text from what the driver saw when the
-//! run started; the result is pinned in `RunStarted` and never made again.
+//! The layers of the prompt: base, project, task (A16). Pure text from what the run executor saw when the run
+//! started; the result is pinned in `RunStarted` and never rebuilt.
 //!
-//! Base and project are the system prompt, and hold nothing of the task: all tasks on one tree have the same
-//! bytes there, so that a provider's cache serves the second from what the first paid for. Every part has a
-//! bound; together they stay within [`BYTES_MAX`].
+//! Base and project form the system prompt and contain nothing about the task: all tasks on one tree share the same
+//! bytes, so that a provider's cache serves the second from what the first paid for. Every part has a limit; together
+//! they stay within [`PROMPT_BYTES_MAX`].
 
 mod complexity;
 mod project;
@@ -16,12 +16,12 @@ pub use project::{
     INSTRUCTIONS_BYTES_MAX, InstructionFile, ProjectLayer, ProjectStack, is_third_party_folder,
 };
 
-/// Longest task text taken over, in characters.
+/// Longest task text included, in characters.
 pub const TASK_CHARS_MAX: usize = 5000;
-/// What all layers may come to, in bytes: 15,000 tokens (A16) of 3.5 bytes; code and English have about four.
+/// Limit for all layers, in bytes: 15,000 tokens (A16) of 3.5 bytes; code and English have about four.
 pub const PROMPT_BYTES_MAX: usize = 52_500;
 
-/// Most paths that must exist at the end which are listed.
+/// Required paths that are listed.
 const REQUIRED_PATHS_LISTED_MAX: usize = 50;
 
 const BASE_PROMPT: &str = "\
@@ -52,11 +52,11 @@ The project's checks then run; if they fail you go on.
 answer with a text that begins `BLOCKED:` and ask one precise question.
 ";
 
-/// The system prompt: base and project layers.
+/// Returns the system prompt: base and project layers.
 pub fn system_prompt(tools: &[ToolSpec], project: &ProjectLayer) -> String {
     let mut out = match tools.iter().any(|tool| tool.name == "create_file") {
         true => String::from(BASE_PROMPT),
-        // The wide set writes whole files, new ones and others, by one tool.
+        // The wide set writes whole files, new and existing ones, with one tool.
         false => BASE_PROMPT.replace(
             "`create_file` makes new files and never overwrites one.",
             "`write_file` makes new files, and writes a whole one anew that was read before.",
@@ -68,7 +68,7 @@ pub fn system_prompt(tools: &[ToolSpec], project: &ProjectLayer) -> String {
     out
 }
 
-/// The system prompt of a role: its own words, its tools, and the project where it is told of that.
+/// Returns the system prompt of a role: its own instructions, its tools, and the project if it sees that.
 pub fn role_system_prompt(
     (name, words): (&str, &str),
     tools: &[ToolSpec],
@@ -94,7 +94,7 @@ fn render_tools_layer(tools: &[ToolSpec]) -> String {
     out
 }
 
-/// The first user message: the task layer, in one form whatever its text was pasted from.
+/// Returns the first user message: the task layer, normalized whatever its text was pasted from.
 pub fn task_prompt(title: &str, text: &str, requires: &[String], complexity: TaskComplexity) -> String {
     let (title, text) = (normalize_text(title), normalize_text(text));
     let mut out = format!("# Task: {title}\n\n");
@@ -119,8 +119,9 @@ pub fn task_prompt(title: &str, text: &str, requires: &[String], complexity: Tas
     out
 }
 
-/// Lines that end with `\n` alone and without blanks, at most two empty ones in a row, and none at the beginning and the
-/// end (E3). Nothing that says something is taken away; what hides is shown where the prompt is rendered.
+/// Normalizes a text: lines end with `\n` alone and without trailing blanks, at most two empty ones in a row, and
+/// none at the beginning or the end (E3). No content is removed; hidden characters are made visible when the prompt
+/// is rendered.
 fn normalize_text(text: &str) -> String {
     const EMPTY_MAX: usize = 2;
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n").replace('\r', "\n");
@@ -138,7 +139,7 @@ fn normalize_text(text: &str) -> String {
     out
 }
 
-/// The text but for a first line that says no more than the title.
+/// Returns the text without a first line that only repeats the title.
 fn strip_title_line<'a>(title: &str, text: &'a str) -> &'a str {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     if first.trim_start_matches('#').trim() == title.trim() { rest.trim_start_matches('\n') } else { text }

@@ -1,11 +1,12 @@
-//! Engine `react`, version 1: a hybrid ReAct loop. The model decides each step on what it sees;
-//! the engine holds the loop, its caps, and the end (A1).
+//! Engine `react`, version 1: a hybrid ReAct loop. The model decides each step on what it sees; the engine controls
+//! the loop, its limits, and the end (A1).
 //!
-//! Rules, in this order: wishes of people and limits; children that are out; calls that wait; failed checks that can be
-//! mended without a model, or that cannot run; a compaction that has begun; a failed, cut or empty answer is asked again; an answer
-//! without a tool call is a refusal, a blocker or the claim to be done, which the gates check, as they do where all
-//! that the task requires is there and tested; else a model is asked (`models` says which), up to the turn cap, once
-//! its request fits, unless it does not get on and a person is; and no call is made that the budgets do not pay for.
+//! Rules, in this order: requests of people and limits; running children; waiting calls; failed checks that can be
+//! fixed without a model, or that cannot run; a compaction in progress; retry after a failed, truncated or empty
+//! reply. A reply without a tool call is a refusal, a blocker or the claim to be done, which the gates check; they
+//! also run once everything the task requires exists and is tested. Otherwise a model is called (`model_choice` says
+//! which), up to the turn limit and once its request fits; a person is asked instead if it makes no progress. No call
+//! exceeds the budgets.
 
 use docket_schema::{
     content::Content,
@@ -27,7 +28,7 @@ use super::{
     },
 };
 
-/// See the module.
+/// The `react` engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReactEngine;
 
@@ -41,7 +42,7 @@ impl Engine for ReactEngine {
     }
 }
 
-/// What is next, whatever it costs.
+/// Returns the next decision, before the budgets are applied.
 fn next_decision(run: &RunState, pins: &RunStarted) -> Decision {
     if let Some(decision) = first_due_decision(run, pins, pins.settings.time_max_ms) {
         return decision;
@@ -73,14 +74,15 @@ fn next_decision(run: &RunState, pins: &RunStarted) -> Decision {
     ask_next_turn(run, pins, nudge.map(str::to_owned))
 }
 
-/// An answer without a tool call that is no claim to be done.
+/// A reply without a tool call that is not a claim to be done.
 enum NonFinalAnswer {
     Ends(Box<Decision>),
-    /// With these words.
+    /// Ask again with this reminder.
     AskAgain(&'static str),
 }
 
-/// Whether the last answer was no claim to be done: a refusal, cut, or of a model that only explores.
+/// Returns how to treat the last reply if it is not a claim to be done: a refusal, truncated, or from an explore
+/// model.
 fn classify_non_final_answer(run: &RunState, pins: &RunStarted) -> Option<NonFinalAnswer> {
     let stop = run.model_attempts.stop_reason.as_ref()?;
     let ends = |decision| Some(NonFinalAnswer::Ends(Box::new(decision)));

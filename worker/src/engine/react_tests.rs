@@ -1,4 +1,4 @@
-//! The rules of `react`, one `check` per rule: given this log, the decision is that.
+//! The rules of `react`, one `check` per rule: given this log, expect that decision.
 
 use docket_schema::{
     content::{BlobRef, WorkspacePath},
@@ -64,7 +64,7 @@ pub(super) const SETTINGS: RunSettings = RunSettings {
     tool_set: docket_schema::tool::ToolSet::Core,
 };
 
-/// What a run pins that says nothing in particular.
+/// The default pins of a run.
 pub(crate) fn sample_pins() -> RunStarted {
     RunStarted::clone(
         TestLog::with_settings(RunSettings::default(), &[], "namespaces")
@@ -126,14 +126,14 @@ impl TestLog {
         log
     }
 
-    /// As if this had been pinned.
+    /// Overrides the pins.
     pub(super) fn edit_pins(&mut self, change: impl FnOnce(&mut RunStarted)) {
         let mut pins = RunStarted::clone(self.state.pins.as_ref().expect("started"));
         change(&mut pins);
         self.state.pins = Some(std::sync::Arc::new(pins));
     }
 
-    /// As if a snapshot had found this file.
+    /// Adds a file as if a snapshot had found it.
     pub(super) fn add_file(&mut self, file: &str) {
         let entry =
             Entry { kind: EntryKind::File, mode: 0o644, size: 1, hash: BlobRef::for_bytes(b"x").hash };
@@ -221,7 +221,7 @@ impl TestLog {
         self.run_batch_with(&[(ToolStatus::Ok, "ok", facts.clone())])
     }
 
-    /// Runs what the engine plans, each call with its own result; the last one stands for all further.
+    /// Runs what the engine plans, each call with its own result; the last one is reused for all others.
     pub(super) fn run_batch_with(&mut self, results: &[(ToolStatus, &str, ToolFacts)]) -> &mut Self {
         let Action::RunTools(batch) = self.decide().act else { panic!("no tools are planned") };
         for tool in &batch {
@@ -302,7 +302,7 @@ fn command_call(line: &str) -> (&'static str, serde_json::Value) {
     ("run_command", json!({ "command": line }))
 }
 
-/// The decision in one word per thing that matters.
+/// The decision in one word per relevant property.
 pub(super) fn describe_decision(decision: &Decision) -> String {
     match &decision.act {
         Action::CallModel(call) => {
@@ -434,7 +434,7 @@ fn failure_needing_a_person_blocks_and_resumes_in_the_same_turn() {
     log.push(BlockerAnswered { text: "".into(), by: "a".into() });
     assert_decision(&log, "ask turn 2 attempt 4 wait 0");
     assert_eq!(conversation(&log), before, "the same request, to the byte");
-    // Attempts from before count for no cap.
+    // Earlier attempts do not count toward any limit.
     log.fail_call(Some(7));
     assert_decision(&log, "ask turn 2 attempt 5 wait 7");
 }
@@ -535,7 +535,7 @@ fn log_with_linter(files: &[&str]) -> TestLog {
     log
 }
 
-/// The lines of the gates that are planned.
+/// The lines of the planned gates.
 fn gate_lines(log: &TestLog) -> Vec<String> {
     let Action::RunGates(gates) = log.decide().act else { panic!("no gates are planned") };
     let line = |planned: &PlannedGate| {

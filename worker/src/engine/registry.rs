@@ -7,7 +7,7 @@ use super::{
     review::ReviewEngine, sop::SopEngine, team::TeamEngine,
 };
 
-/// The engines of this build, every version that is still supported.
+/// Returns the engines of this build, in every version that is still supported.
 pub fn all_engines() -> Vec<Box<dyn Engine>> {
     vec![
         Box::new(ReactEngine),
@@ -20,7 +20,7 @@ pub fn all_engines() -> Vec<Box<dyn Engine>> {
     ]
 }
 
-/// Their names, each once, in the order in which engines are listed everywhere.
+/// Returns their names without duplicates, in the order used by every list of engines.
 pub fn engine_names() -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for EngineRef { name, .. } in all_engines().iter().map(|engine| engine.engine_ref()) {
@@ -31,12 +31,12 @@ pub fn engine_names() -> Vec<String> {
     names
 }
 
-/// The engine of this name and version.
+/// Returns the engine of this name and version.
 pub fn find_engine(id: &EngineRef) -> Option<Box<dyn Engine>> {
     all_engines().into_iter().find(|engine| engine.engine_ref() == *id)
 }
 
-/// The newest version of the engine of this name.
+/// Returns the newest version of the engine of this name.
 pub fn newest_engine(name: &str) -> Option<Box<dyn Engine>> {
     all_engines()
         .into_iter()

@@ -1,11 +1,12 @@
 //! Engine `review`, version 2: planner, executor, reviewer, advance (C1–C4).
 //!
-//! Rules beyond those that all engines with roles share (`seat`): the planner gives steps, and an answer that is no JSON is
-//! one step as it stands; the executor does one step with its tools and says how it went, and an answer that cannot be
-//! read is a failure; a step that failed goes back to the planner, past the reviewer; else the reviewer gives a verdict,
-//! and one that cannot be read is `retry`. An answer is read where it meets its role's JSON Schema. The reviewer is shown the
-//! difference itself; by version 1 it was told the names of the files, and no schema was pinned. Each time the planner is asked counts, ten at most. A plan without steps ends
-//! the work, one whose steps are all done is made anew. Whatever ends the work, the final checks come after it.
+//! Rules beyond those that all role-based engines share (`role_conversation`): the planner gives steps, and a reply
+//! that is not JSON counts as one step; the executor does one step with its tools and reports the result, and an
+//! unreadable report is a failure; a failed step goes back to the planner without review; otherwise the reviewer
+//! gives a verdict, and an unreadable one is `retry`. A reply is read if it matches its role's JSON Schema. The
+//! reviewer sees the diff itself; in version 1 it saw only the names of the files, and no schema was pinned. Each
+//! planner call counts, ten at most. A plan without steps ends the work; after a plan whose steps are all done,
+//! another one is requested. Whatever ends the work, the final checks come after it.
 
 use docket_schema::{
     content::Content,
@@ -35,13 +36,13 @@ use crate::tools;
 const PLANNER: &str = "planner";
 const EXECUTOR: &str = "executor";
 const REVIEWER: &str = "reviewer";
-/// How often the planner is asked (C4).
+/// How often the planner is called (C4).
 const PLANS_MAX: u32 = 10;
-/// Steps of a plan that are taken: more are another plan's.
+/// Steps accepted from a plan: the rest is left to another plan.
 const STEPS_MAX: usize = 50;
-/// Ends of steps that the planner and the reviewer are told of, the last ones.
+/// Most recent step results reported to the planner and the reviewer.
 const STEP_RESULTS_MAX: usize = 12;
-/// Characters of what a step came to, where it is told to others.
+/// Characters of a step's output when it is reported to other roles.
 const OUTPUT_CHARS_MAX: usize = 1500;
 
 const PLANNER_PROMPT: &str = "\
@@ -75,16 +76,16 @@ Answer with one JSON object and nothing else: {\"verdict\": \"…\", \"reason\":
 - finish: the goal is reached; nothing is left to do.
 ";
 
-/// See the module.
+/// The `review` engine.
 #[derive(Debug, Clone, Copy)]
 pub struct ReviewEngine {
     version: u16,
 }
 
 impl ReviewEngine {
-    /// The rules of logs that were begun by them.
+    /// The rules for logs that began under them.
     pub const V1: Self = Self { version: 1 };
-    /// The rules in force.
+    /// The current rules.
     pub const V2: Self = Self { version: 2 };
 }
 
@@ -123,7 +124,7 @@ impl Engine for ReviewEngine {
     }
 }
 
-/// A step is a string, or an object with one: models write both, whatever they are told.
+/// A step is a string, or an object that contains one: models write both, whatever the instructions say.
 fn plan_schema() -> Value {
     let named = STEP_TEXT_KEYS
         .map(|name| json!({ "required": [name], "properties": { (name): { "type": "string" } } }));
@@ -150,7 +151,7 @@ fn verdict_schema() -> Value {
     })
 }
 
-/// What is next; either way round a decision.
+/// Returns the next decision; both variants carry one.
 fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     role_conversation::check_pending_decision(run, pins)?;
     let Some(steps) = &run.engine_state.plan else { return decide_planning(run, pins) };
@@ -185,7 +186,7 @@ fn drop_plan(run: &RunState, reason: &str) -> Result<Decision, Decision> {
     Ok(role_conversation::record_facts(run, vec![EngineFact::PlanDropped { reason: reason.to_owned() }]))
 }
 
-/// Nothing is left to do: the final checks have the last word.
+/// No work is left: the final checks decide.
 fn decide_final_checks(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     match role_conversation::require_final_checks(run, pins)? {
         FinalCheckOutcome::Passed if role_conversation::has_unread_user_message(run) => {
@@ -218,7 +219,8 @@ fn decide_planning(run: &RunState, pins: &RunStarted) -> Result<Decision, Decisi
     Ok(role_conversation::record_facts(run, vec![EngineFact::Planned { steps }]))
 }
 
-/// A plan that no request can quote is no plan without steps, which would end the work: it is asked for again.
+/// Rejects a plan too long to be quoted in a request. It does not count as a plan without steps, which would end the
+/// work: it is requested again.
 fn reject_oversized_plan(run: &RunState) -> Decision {
     let problem = role_conversation::reply_too_long_message();
     if run.engine_state.counted_invalid_answers() + 1 >= role_conversation::INVALID_REPLIES_MAX {
@@ -279,15 +281,15 @@ fn decide_review(
     Ok(role_conversation::record_facts(run, vec![EngineFact::Judged { verdict, reason }]))
 }
 
-/// What its answer must meet of whoever is in hand.
+/// Returns the reply schema of the active role.
 fn current_reply_schema<'a>(run: &RunState, pins: &'a RunStarted) -> Option<&'a Value> {
     current_role(run, pins)?.answer.as_ref()
 }
 
-/// What was changed, as the reviewer sees it: the difference; names, where policy lets nobody look.
+/// Returns the changes as the reviewer sees them: the diff, or only names if policy hides the content.
 ///
 /// # Errors
-/// The runtime looks first.
+/// The decision to inspect the changes first.
 fn changes_for_reviewer(run: &RunState, pins: &RunStarted) -> Result<Vec<Content>, Decision> {
     if pins.engine.version < 2 {
         return Ok(vec![role_conversation::format_changed_files(run)]);
@@ -322,7 +324,7 @@ fn planner_opening(run: &RunState, pins: &RunStarted) -> Vec<Content> {
     opening
 }
 
-/// The plan, with what its steps came to.
+/// Renders the plan with the results of its steps.
 fn format_plan_progress(run: &RunState, steps: &[PlanStep]) -> Content {
     let lines = steps.iter().enumerate().map(|(nth, step)| {
         let mark = if nth < run.engine_state.finished_steps.len() { "x" } else { " " };
@@ -356,11 +358,11 @@ fn truncate_output(content: &Content) -> String {
     }
 }
 
-/// The steps of an answer; what is no array of them is one step as it stands (C1).
+/// Parses the steps of a reply; anything but an array counts as one step (C1).
 fn parse_steps(said: &str, schema: Option<&Value>) -> Vec<PlanStep> {
     let step = |text: String| PlanStep { text, kind: StepKind::Free };
     let texts = match json_reply::extract_valid_json(said, schema) {
-        // Brackets among words say nothing of what is left to do.
+        // Empty brackets within a text do not mean that nothing is left to do.
         Ok(Value::Array(steps)) if steps.is_empty() && !json_reply::is_only_json(said) => None,
         Ok(Value::Array(steps)) => steps.into_iter().map(step_text).collect::<Option<Vec<String>>>(),
         Ok(_) | Err(_) => None,
@@ -374,10 +376,10 @@ fn parse_reply<T: DeserializeOwned>(said: &str, schema: Option<&Value>) -> Resul
     json_reply::parse_json_reply(said)
 }
 
-/// Names under which models put the words of a step.
+/// Keys under which models put the text of a step.
 const STEP_TEXT_KEYS: [&str; 4] = ["step", "description", "text", "action"];
 
-/// A step as models write it: a string, or an object with one.
+/// Reads a step as models write it: a string, or an object that contains one.
 fn step_text(step: Value) -> Option<String> {
     match step {
         Value::String(text) => Some(text),
@@ -396,7 +398,7 @@ struct StepOutcomeReply {
     output: String,
 }
 
-/// How a step went; an answer that cannot be read is a failure (C2).
+/// Parses how a step went; an unreadable reply is a failure (C2).
 fn parse_outcome(said: &str, schema: Option<&Value>) -> (bool, String) {
     match parse_reply::<StepOutcomeReply>(said, schema) {
         Ok(outcome) => (outcome.success, outcome.output),
@@ -411,7 +413,7 @@ struct ReviewVerdictReply {
     reason: String,
 }
 
-/// A verdict; one that cannot be read is `retry` (C3).
+/// Parses a verdict; an unreadable one is `retry` (C3).
 fn parse_verdict(said: &str, schema: Option<&Value>) -> (ReviewVerdict, String) {
     match parse_reply::<ReviewVerdictReply>(said, schema) {
         Ok(ReviewVerdictReply { verdict, reason }) => (verdict, reason),

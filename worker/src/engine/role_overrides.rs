@@ -1,16 +1,16 @@
-//! The roles of an engine as a task asks for them. Pure.
+//! Applies a task's role overrides to the roles of an engine. Pure.
 //!
-//! Called where a run begins, which pins what comes of it, and where a task is submitted, so that what cannot be is told
-//! before anything is stored. An engine whose roles are open says itself what may be said of them.
+//! Called when a run begins, which pins the result, and when a task is submitted, so that invalid overrides are
+//! rejected before anything is stored. An engine with configurable roles validates overrides itself.
 
 use docket_schema::task::RoleOverride;
 
 use super::core::definition::{Engine, RoleDefinition, RoleError};
 
-/// The roles of an engine, with what is asked of them.
+/// Returns the roles of an engine with these overrides.
 ///
 /// # Errors
-/// The first thing that cannot be.
+/// The first invalid override.
 pub fn resolve_roles(engine: &dyn Engine, asked: &[RoleOverride]) -> Result<Vec<RoleDefinition>, RoleError> {
     let defined = engine.roles_with_overrides(asked)?;
     let unknown = asked.iter().find(|role| defined.iter().all(|def| def.name != role.name));

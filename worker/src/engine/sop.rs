@@ -1,15 +1,15 @@
-//! Engine `sop`, version 1: a fixed procedure in phases, each with what a model may do in it, and four artifacts (E1–E7).
+//! Engine `sop`, version 1: a fixed procedure in phases, each with its allowed tools, and four artifacts (E1–E7).
 //!
-//! understand → plan → implement → verify → review → complete. The runtime looks at the workspace; a planner reads and
-//! hands in a PlanCard; a builder makes the change and says why; the runtime lists what changed (DiffCard) and runs the
-//! checks (TestReport); a reviewer who knows nothing of the builder's thoughts hands in a ReviewReport, of what is not
-//! trivial; `complete_task` ends the run, and nothing else ends it well. Between phases stand quality gates; one that
-//! fails sends the work back to the phase that can mend it, so many times and no more.
+//! understand → plan → implement → verify → review → complete. The runtime surveys the workspace; a planner reads and
+//! submits a PlanCard; a builder makes the change and explains it; the runtime lists the changes (DiffCard) and runs
+//! the checks (TestReport); a reviewer who does not see the builder's reasoning submits a ReviewReport, unless the
+//! change is trivial; only `complete_task` ends the run as succeeded. Between phases are quality gates; one that
+//! fails sends the work back to the phase that can fix it, up to a limit.
 //!
-//! A conversation for each mode (plan, build, review), not one for all: whoever builds is not led by everything that was
-//! read on the way to the plan, and whoever reviews sees the task, the plan and the change, and not the reasons that the
-//! builder talked itself into. What has to be known goes over in artifacts, which people read as well. Within a mode
-//! the conversation goes on: failed checks come back to the builder who knows what it did.
+//! Each mode (plan, build, review) has its own conversation: the builder is not distracted by everything read during
+//! planning, and the reviewer sees the task, the plan and the change, but not the builder's justifications. Artifacts
+//! carry over what must be known, and people read them as well. Within a mode the conversation continues: failed
+//! checks come back to the builder who knows what it did.
 
 mod artifacts;
 mod last_turn;
@@ -46,17 +46,17 @@ use super::{
 };
 use crate::tools;
 
-/// The gate after `implement`: something is there that can show whether the change works.
+/// The gate after `implement`: something exists that can show whether the change works.
 const TESTS_EXIST: &str = "tests_exist";
-/// The gate after `verify`: it works, as far as the project's checks tell.
+/// The gate after `verify`: the change works, as far as the project's checks tell.
 const TESTS_PASS: &str = "tests_pass";
-/// The gate after `review`: what may go wrong was told.
+/// The gate after `review`: risks were reported.
 const RISK_REPORTED: &str = "risk_reported";
 
-/// Answers in a row without a tool, after which nothing is to be expected any more.
+/// Consecutive replies without a tool call after which the role is given up.
 const IDLE_ANSWERS_MAX: u32 = 3;
 
-/// See the module.
+/// The `sop` engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SopEngine;
 
@@ -96,12 +96,12 @@ impl Engine for SopEngine {
         ]
     }
 
-    // Files are made or changed line by line: no tool of these writes a whole one anew.
+    // Files are created, or edited line by line: no tool of this set overwrites an existing file as a whole.
     fn tool_set(&self) -> Option<ToolSet> {
         Some(ToolSet::Core)
     }
 
-    // A call that goes on to the very end would leave no time to say how things stand (E6).
+    // A call that used all the time would leave none to report the state of the work (E6).
     fn call_time_budget_ms(&self, run: &RunState, budget_ms: u64) -> u64 {
         if run.engine_state.last_turn.is_some() || SopPhase::from_run(run) == Some(SopPhase::Complete) {
             return budget_ms;
@@ -118,7 +118,7 @@ impl Engine for SopEngine {
     }
 }
 
-/// What is next; either way round a decision.
+/// Returns the next decision; both variants carry one.
 fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let time_max_ms = SopEngine.call_time_budget_ms(run, pins.settings.time_max_ms);
     role_conversation::check_due_decision(run, pins, time_max_ms)
@@ -139,10 +139,10 @@ fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision
     }
 }
 
-/// What follows a model's failure: where what is left of the time is the last turn's, that turn; or another attempt.
+/// Decides what follows a model's failure: the last turn if only its time is left, otherwise another attempt.
 ///
 /// # Errors
-/// The decision; none where it failed before the last turn, which is due.
+/// The decision. `Ok` if the failure came before the last turn, which is due.
 fn handle_model_failure(run: &RunState, pins: &RunStarted, failure: &ModelFailed) -> Result<(), Decision> {
     let attempt = || Err(retry_after_failure(run, pins, failure));
     match (&run.engine_state.last_turn, SopPhase::from_run(run)) {
@@ -159,7 +159,7 @@ fn handle_model_failure(run: &RunState, pins: &RunStarted, failure: &ModelFailed
     }
 }
 
-/// The runtime looks at the workspace, then the planner begins.
+/// The runtime surveys the workspace, then the planner begins.
 fn decide_survey(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let Some(survey) = own_call_result(run, tools::SURVEY) else {
         let begins = run.engine_state.phase.is_none().then(|| phase_began_fact(SopPhase::Understand));
@@ -200,7 +200,7 @@ fn decide_planning(run: &RunState, pins: &RunStarted) -> Result<Decision, Decisi
     }
 }
 
-/// The builder's part, until it says that the change is made; then the gate `tests_exist`.
+/// The builder's part, until it reports the change as made; then the gate `tests_exist`.
 fn decide_implementation(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let corrections_max = pins.settings.corrections_max;
     if run.counted_corrections() > corrections_max {
@@ -242,7 +242,7 @@ fn decide_implementation(run: &RunState, pins: &RunStarted) -> Result<Decision, 
     }
 }
 
-/// The checks run, and say what the TestReport says; then the gate `tests_pass`.
+/// Runs the checks, which fill the TestReport; then the gate `tests_pass`.
 fn decide_verification(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let checks = verification::final_checks(run, pins);
     if run.engine_state.checks_passed.is_none() && !checks.is_empty() {
@@ -258,11 +258,11 @@ fn decide_verification(run: &RunState, pins: &RunStarted) -> Result<Decision, De
                 quality_gate_fact(TESTS_PASS, verdict, reason),
                 phase_began_fact(SopPhase::Review),
             ];
-            // Once more: what a check mended by itself is part of the change.
+            // Shown again: automatic fixes of checks are part of the change.
             Ok(role_conversation::call_own_tools(run, facts, vec![role_conversation::show_changes_call(run)]))
         }
         GateVerdict::Failed => {
-            // What failed stands in the builder's conversation; the gate's reason follows it.
+            // The failure is in the builder's conversation; the gate's reason follows it.
             let facts = vec![
                 report,
                 phase_began_fact(SopPhase::Implement),
@@ -273,7 +273,7 @@ fn decide_verification(run: &RunState, pins: &RunStarted) -> Result<Decision, De
     }
 }
 
-/// The reviewer's part, or of what is trivial the builder's own look at it; then the gate `risk_reported`.
+/// The reviewer's part, or for a trivial change the builder's own review; then the gate `risk_reported`.
 fn decide_review(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     if let Some(message) = gate_failed_too_often(run, RISK_REPORTED, INVALID_REPLIES_MAX) {
         return Ok(Decision::fail_run(run, FailureKind::Gates, &message));
@@ -283,7 +283,7 @@ fn decide_review(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision
         if load_artifact::<DiffCard>(run, DIFF_CARD).as_ref() != Some(&card) {
             return Ok(role_conversation::record_facts(run, vec![artifact_fact(DIFF_CARD, &card)]));
         }
-        // What policy hides is no part of the card, and small for nobody.
+        // Changes that policy hides are missing on the card, and never count as trivial.
         let is_trivial =
             artifacts::is_trivial_change(&card, pins) && permission::hidden_changed_files(run).is_empty();
         if !is_trivial && run.engine_state.role.as_deref() != Some(REVIEWER) {
@@ -312,7 +312,7 @@ fn decide_review(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision
     }
 }
 
-/// A ReviewReport is there: on to the end, or back to the builder.
+/// Handles a submitted ReviewReport: on to the end, or back to the builder.
 fn accept_review_report(run: &RunState, pins: &RunStarted, report: &ReviewReport) -> Decision {
     let told = match report.risks.len() {
         1 => "1 risk is told".to_owned(),
@@ -404,7 +404,8 @@ fn decide_completion(run: &RunState, pins: &RunStarted) -> Result<Decision, Deci
     }
 }
 
-/// A person speaks once all is done: the builder hears it, and what it changes goes the same way again.
+/// A message from a person arrived after all was done: the builder reads it, and its changes pass through the same
+/// phases again.
 fn rework_for_user_message(run: &RunState, pins: &RunStarted, card: &PlanCard) -> Decision {
     let facts = vec![
         EngineFact::Correcting { reason: role_conversation::USER_MESSAGE_REASON.to_owned() },
@@ -417,11 +418,11 @@ fn rework_for_user_message(run: &RunState, pins: &RunStarted, card: &PlanCard) -
     role_conversation::start_role(run, facts, RoleStart { role: BUILDER.to_owned(), about, opening })
 }
 
-/// Asks the role in hand to go on, unless a limit is near: then one turn is left.
+/// Lets the active role continue, unless a limit is near: then one turn is left.
 fn ask_active_role(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     let at = SopPhase::from_run(run).unwrap_or(SopPhase::Understand);
     let told = match role_conversation::role_reply(run, pins)? {
-        // What was said before says nothing of it, whatever that was.
+        // Earlier replies do not count for the last turn.
         _ if at == SopPhase::Complete && run.engine_state.last_turn.is_some() => {
             sop_phase::phase_nudge(run, at)
         }
@@ -449,7 +450,7 @@ fn ask_active_role(run: &RunState, pins: &RunStarted) -> Result<Decision, Decisi
     }
 }
 
-/// One turn is left, since `which` limit is near.
+/// Starts the last turn, because the limit `which` is near.
 fn start_last_turn(run: &RunState, at: SopPhase, which: &str) -> Decision {
     let reason = format!("{which} in phase `{at}`");
     let last = EngineFact::LastTurn { turn: run.turn.next(), reason };
@@ -460,7 +461,7 @@ fn is_blocked(run: &RunState) -> bool {
     blocked_question(run.last_text.as_ref(), true).is_some()
 }
 
-/// What was handed in by the last answer: what it says, or what is wrong with it.
+/// Returns the artifact submitted by the last reply, or its problem.
 fn submitted_artifact<T>(
     run: &RunState,
     tool: &str,
@@ -471,12 +472,12 @@ fn submitted_artifact<T>(
     match done.status {
         ToolStatus::Ok => Some(read(&done.tool.args)),
         ToolStatus::Error => Some(Err(role_conversation::inline_text(&done.content).to_owned())),
-        // It was not its time, which its result says.
+        // Submitted in the wrong phase, as its result says.
         ToolStatus::Refused | ToolStatus::Unknown => None,
     }
 }
 
-/// The runtime's own call of this tool, if nothing came after it.
+/// Returns the runtime's own call of this tool, if nothing came after it.
 fn own_call_result<'a>(run: &'a RunState, tool: &str) -> Option<&'a FinishedCall> {
     run.engine_state
         .finished_calls
@@ -484,7 +485,7 @@ fn own_call_result<'a>(run: &'a RunState, tool: &str) -> Option<&'a FinishedCall
         .filter(|done| done.tool.call.is_runtime() && done.tool.name == tool)
 }
 
-/// What cannot be taken is handed in again, unless it was too often.
+/// Rejects an invalid artifact, which must be submitted again, unless it was rejected too often.
 fn reject_artifact(run: &RunState, what: &str, problem: String, why: FailureKind) -> Decision {
     if run.engine_state.counted_invalid_answers() + 1 >= INVALID_REPLIES_MAX
         && !role_conversation::has_unread_user_message(run)

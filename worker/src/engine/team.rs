@@ -1,13 +1,13 @@
 //! Engine `team`, version 1: orchestrator, architect, coder, tester, reviewer (D10).
 //!
-//! Rules beyond those that all engines with roles share (`seat`): all passes through the orchestrator, and there is one
-//! sequence, which is the order of the pinned roles. Before each role the orchestrator is asked for its brief and for the
-//! results that it is to see; the role knows nothing else. Each answer is JSON by its role's schema, and is recorded. A
-//! tester's word that tests passed is not taken unless a command of its own ended, and then the runtime runs the final
-//! checks itself: what they say is the step's end. Where there are none but linters, its own last `run_tests` must have
-//! passed. After the last role the orchestrator finishes or has another round,
-//! three at most, and one more for what a person says after the last; what a role sent back, or a check that fails, it
-//! cannot finish. The final checks have the last word.
+//! Rules beyond those that all role-based engines share (`role_conversation`): everything passes through the
+//! orchestrator, and there is one sequence, the order of the pinned roles. Before each role the orchestrator is asked
+//! for its brief and for the results it should see; the role knows nothing else. Each reply is JSON by its role's
+//! schema, and is recorded. A tester's claim that tests passed counts only if one of its own commands ended, and then
+//! the runtime runs the final checks itself: their result ends the step. If there are only linters, its last
+//! `run_tests` must have passed. After the last role the orchestrator finishes or starts another round, three at
+//! most, and one more for a message that a person sends after the last; it cannot finish while a role has sent the
+//! work back or a check fails. The final checks decide.
 
 pub mod role_registry;
 
@@ -35,10 +35,10 @@ use super::{
 
 /// Rounds of all roles, or of those from one on.
 const ROUNDS_MAX: u32 = 3;
-/// Characters of an answer that is handed over: a role's answer is no file.
+/// Characters of a reply handed to another role: a role's reply is not a file.
 const ANSWER_CHARS_MAX: usize = 6000;
 
-/// See the module.
+/// The `team` engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TeamEngine;
 
@@ -64,7 +64,7 @@ impl Engine for TeamEngine {
     }
 }
 
-/// What is next; either way round a decision.
+/// Returns the next decision; both variants carry one.
 fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision> {
     role_conversation::check_pending_decision(run, pins)?;
     let Some(steps) = &run.engine_state.plan else {
@@ -79,15 +79,15 @@ fn next_decision(run: &RunState, pins: &RunStarted) -> Result<Decision, Decision
     }
 }
 
-/// The roles of a round, as its steps.
+/// Returns the roles of a round as its steps.
 fn round_steps(pins: &RunStarted, from: Option<&str>) -> Vec<PlanStep> {
     let all = role_order(pins);
     let first = from.and_then(|from| all.iter().position(|role| *role == from)).unwrap_or(0);
     all[first..].iter().map(|role| PlanStep { text: (*role).to_owned(), kind: StepKind::Free }).collect()
 }
 
-/// Where another round begins: at the role that is asked for, unless one before it sent the work back. What that found is
-/// for it to find mended.
+/// Returns the role at which another round begins: the requested one, unless an earlier role sent the work back,
+/// because that one has to check the fix.
 fn restart_role<'a>(run: &'a RunState, pins: &'a RunStarted, asked: Option<&'a str>) -> Option<&'a str> {
     let failed = run.engine_state.finished_steps.iter().find(|end| !end.success);
     let failed = failed.and_then(|end| run.engine_state.plan.as_ref()?.get(end.step as usize));
@@ -97,7 +97,7 @@ fn restart_role<'a>(run: &'a RunState, pins: &'a RunStarted, asked: Option<&'a s
     asked.and_then(|_| first.min_by_key(|name| place(name).unwrap_or(0)))
 }
 
-/// The roles that speak in a round, in their order.
+/// Returns the roles that speak in a round, in order.
 fn role_order(pins: &RunStarted) -> Vec<&str> {
     pins.roles.iter().map(|role| role.name.as_str()).filter(|role| *role != ORCHESTRATOR).collect()
 }
@@ -106,13 +106,13 @@ const fn current_round(run: &RunState) -> u32 {
     run.engine_state.corrections + 1
 }
 
-/// How many rounds there are, those that a person's words are worth among them.
+/// Returns how many rounds are allowed, including those granted for messages from people.
 fn rounds_allowed(run: &RunState) -> u32 {
     let before = run.engine_state.corrections - run.engine_state.counted_corrections();
     current_round(run).max(before + ROUNDS_MAX)
 }
 
-/// A role's part of a round: the orchestrator's brief, then its own answer.
+/// A role's part of a round: the orchestrator's brief, then its own reply.
 fn decide_role_turn(run: &RunState, pins: &RunStarted, role: &str) -> Result<Decision, Decision> {
     let round = current_round(run);
     let about = format!("round {round}");
@@ -127,7 +127,7 @@ fn decide_role_turn(run: &RunState, pins: &RunStarted, role: &str) -> Result<Dec
     Ok(role_conversation::start_role(run, facts, RoleStart { role: role.to_owned(), about, opening }))
 }
 
-/// What a role says, and what comes of it.
+/// Handles a role's reply.
 fn decide_after_reply(run: &RunState, pins: &RunStarted, role: &str) -> Result<Decision, Decision> {
     let checking = format!("round {}: checks of what the {role} says", current_round(run));
     if run.engine_state.phase.as_ref() == Some(&checking) {
@@ -171,7 +171,7 @@ fn decide_after_reply(run: &RunState, pins: &RunStarted, role: &str) -> Result<D
     let success = match role {
         TESTER => !field_equals(&content, "outcome", "failed"),
         REVIEWER => field_equals(&content, "verdict", "approve"),
-        // Whoever says that it is not done is believed.
+        // A role that reports itself as not done is believed.
         _ => content.get("done") != Some(&Value::Bool(false)),
     };
     let output = content
@@ -191,8 +191,8 @@ fn field_equals(content: &Value, field: &str, word: &str) -> bool {
     content.get(field).and_then(Value::as_str) == Some(word)
 }
 
-/// Whether an answer can be so, by what was seen of its role; what it says of tests is proven by checks later, where
-/// there are any.
+/// Checks whether a reply is consistent with what its role was seen to do; claims about tests are proven later by
+/// checks, if there are any.
 fn check_plausible(run: &RunState, role: &str, content: &Value, proves: bool) -> Result<(), String> {
     if role != TESTER || !field_equals(content, "outcome", "passed") {
         return Ok(());
@@ -223,7 +223,7 @@ fn decide_round_end(run: &RunState, pins: &RunStarted) -> Result<Decision, Decis
     let mut asks = format!("round {round}: what follows");
     if let Some((ReviewVerdict::Finish, _)) = &run.engine_state.last_verdict {
         match role_conversation::require_final_checks(run, pins)? {
-            // It hears that, and decides anew.
+            // The orchestrator reads the message and decides again.
             FinalCheckOutcome::Passed if role_conversation::has_unread_user_message(run) => {
                 return Ok(role_conversation::record_facts(run, vec![user_message_fact()]));
             }
@@ -232,7 +232,7 @@ fn decide_round_end(run: &RunState, pins: &RunStarted) -> Result<Decision, Decis
         }
     }
     let held = open_objection(run);
-    // What a person says after the last round is worth one more. It is recorded before the orchestrator reads it.
+    // A message after the last round grants one more. That is recorded before the orchestrator reads it.
     let is_heard = matches!(run.engine_state.last_verdict, Some((ReviewVerdict::Continue, _)));
     let is_last = run.engine_state.counted_corrections() + 1 >= ROUNDS_MAX && !is_heard;
     if is_last && role_conversation::has_unread_user_message(run) {
@@ -268,7 +268,7 @@ fn decide_round_end(run: &RunState, pins: &RunStarted) -> Result<Decision, Decis
     }
 }
 
-/// A person has something to say: the orchestrator hears it, and may have another round for it.
+/// Returns the fact for a message from a person: the orchestrator reads it, and may start another round for it.
 fn user_message_fact() -> EngineFact {
     EngineFact::Judged {
         verdict: ReviewVerdict::Continue,
@@ -276,7 +276,7 @@ fn user_message_fact() -> EngineFact {
     }
 }
 
-/// Why the work cannot be finished as it is.
+/// Returns why the work cannot be finished now.
 fn open_objection(run: &RunState) -> Option<String> {
     if run.engine_state.checks_passed == Some(false) {
         return Some(format!("the checks fail: {}", run.failed_checks.join("; ")));
@@ -297,7 +297,7 @@ fn fail_out_of_rounds(run: &RunState, pins: &RunStarted, why: &str) -> Decision 
     )
 }
 
-/// Ends the run well, with the orchestrator's last words.
+/// Ends the run as succeeded, with the orchestrator's last reply as its summary.
 fn succeed_with_last_reply(run: &RunState) -> Decision {
     let last = run.engine_state.answers.get(ORCHESTRATOR);
     let said = |field: &str| last.and_then(|last| last.get(field)).and_then(Value::as_str);
@@ -305,20 +305,20 @@ fn succeed_with_last_reply(run: &RunState) -> Decision {
     Decision { phase: RunPhase::Verifying, act: Action::End { result: RunOutcome::Succeeded, summary } }
 }
 
-/// What is wanted of the orchestrator.
+/// What the orchestrator is asked for.
 enum OrchestratorRequest<'a> {
     /// A brief for this role.
     Brief(&'a str),
-    /// Whether it is done.
+    /// Whether the work is done.
     Decision {
-        /// Why it is not, where that is known.
+        /// Why it is not, if known.
         objection: Option<String>,
-        /// The roles that a round can begin with.
+        /// The roles at which a round can begin.
         role_order: Vec<&'a str>,
     },
 }
 
-/// The orchestrator's answer.
+/// The orchestrator's reply.
 #[derive(Debug, Clone, Deserialize)]
 struct OrchestratorReply {
     action: OrchestratorAction,
@@ -342,16 +342,16 @@ enum OrchestratorAction {
     Ask,
 }
 
-/// An order, with the answer as it was.
+/// An order, with the original reply.
 struct OrchestratorOrder {
     reply: OrchestratorReply,
     content: Value,
 }
 
-/// The orchestrator's part; a question of its own is a person's.
+/// Returns the orchestrator's order; a question in it goes to a person.
 ///
 /// # Errors
-/// The decision, until it has answered as it is wanted to.
+/// The decision, until the reply is what was asked for.
 fn require_order(
     run: &RunState,
     pins: &RunStarted,
@@ -380,7 +380,7 @@ fn require_order(
     Ok(order)
 }
 
-/// Whether an order is what is wanted now.
+/// Checks whether an order is what was asked for.
 fn check_order(
     run: &RunState,
     said: &OrchestratorReply,
@@ -425,13 +425,13 @@ fn check_order(
     }
 }
 
-/// Names of what can be handed over.
+/// Returns the names of results that can be handed over.
 fn result_names(run: &RunState) -> Vec<String> {
     let answers = run.engine_state.answers.keys().filter(|role| *role != ORCHESTRATOR).cloned();
     ["task", "changes", "checks"].into_iter().map(str::to_owned).chain(answers).collect()
 }
 
-/// What a role is told: the brief and the results that the orchestrator names, and nothing else.
+/// Returns a role's opening: only the brief and the results that the orchestrator names.
 fn role_opening(run: &RunState, pins: &RunStarted, order: &OrchestratorOrder) -> Vec<Content> {
     let mut opening: Vec<Content> = vec![format!("Your brief:\n{}", order.reply.brief.trim()).into()];
     for name in &order.reply.results {
@@ -512,7 +512,7 @@ fn orchestrator_opening(run: &RunState, pins: &RunStarted, wants: &OrchestratorR
     opening
 }
 
-/// An answer as others read it.
+/// Renders a reply for other roles.
 fn truncate_answer(answer: &Value) -> String {
     let text = match answer {
         Value::String(text) => text.clone(),

@@ -1,7 +1,7 @@
-//! Findings mended by pattern: what a person would do without thinking.
+//! Fixes lint findings with simple text patterns: the changes a person would make without thinking.
 //!
-//! Each pattern looks at the finding and at the lines it is about, and does nothing where they are not
-//! exactly what it knows. The checks run again afterwards: a pattern is never the last word.
+//! Each pattern checks the finding and its lines, and does nothing unless they have exactly the expected form. The
+//! checks run again afterwards, so a wrong fix cannot go unnoticed.
 
 use docket_schema::content::WorkspacePath;
 
@@ -13,19 +13,18 @@ use super::{
     statement_fixes,
 };
 
-/// A file with findings mended.
+/// A file with some of its findings fixed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixedFile {
-    /// Its bytes.
     pub after: Vec<u8>,
-    /// What was mended, as `3: trailing white space`, by the lines before.
+    /// What was fixed, such as `3: trailing white space`, with line numbers of the original file.
     pub fixes: Vec<String>,
 }
 
-/// Mends one finding in place; true where it did.
+/// Fixes one finding in place; returns whether it did.
 type FixPattern = fn(&str, &LintFinding, &mut FileLines) -> bool;
 
-/// Patterns that change or remove lines at their finding, with what they are called.
+/// Patterns that change or remove lines at their finding, with the names shown for them.
 const IN_PLACE_FIXES: [(&str, FixPattern); 8] = [
     ("trailing white space", statement_fixes::strip_trailing_space),
     ("unused import", remove_unused_import),
@@ -37,14 +36,14 @@ const IN_PLACE_FIXES: [(&str, FixPattern); 8] = [
     ("blank lines at the end", statement_fixes::remove_trailing_blank_lines),
 ];
 
-/// Mends what can be in the file at `path`, given the findings in it; `None` where nothing can.
+/// Fixes what it can in the file at `path`, given its findings; `None` if nothing can be fixed.
 #[must_use]
 pub fn fix_findings(path: &WorkspacePath, before: &[u8], findings: &[LintFinding]) -> Option<FixedFile> {
     let text = std::str::from_utf8(before).ok()?;
     let name = std::str::from_utf8(path.as_bytes()).ok()?;
     let mut lines = FileLines::new(name, text);
     let mut findings: Vec<&LintFinding> = findings.iter().collect();
-    // From below, so that no line moves before its findings are seen; on a line from the right.
+    // From the bottom up and from right to left, so that a fix does not move findings that are still to come.
     findings.sort_by_key(|finding| std::cmp::Reverse((finding.line, finding.column)));
     findings.dedup();
     let mut what = Vec::new();
@@ -52,7 +51,7 @@ pub fn fix_findings(path: &WorkspacePath, before: &[u8], findings: &[LintFinding
         let done = IN_PLACE_FIXES.iter().find(|(_, pattern)| pattern(name, finding, &mut lines));
         what.extend(done.map(|(called, _)| format!("{}: {called}", finding.line)));
     }
-    // What is added at the top moves everything, and so goes last.
+    // Imports are added at the top and move every line, so they come last.
     what.extend(apply_import_fixes(name, text, &findings, &mut lines));
     if findings.iter().any(|finding| statement_fixes::is_missing_final_newline(finding)) {
         let end = lines.line_ending();
@@ -64,8 +63,7 @@ pub fn fix_findings(path: &WorkspacePath, before: &[u8], findings: &[LintFinding
     build_fixed_file(before, &lines, what)
 }
 
-/// Adds the imports that are missing, and mends nothing else: without them nothing runs, the rest is a matter of
-/// taste.
+/// Adds missing imports and fixes nothing else: without them the file does not run, the rest is a matter of taste.
 #[must_use]
 pub fn fix_missing_imports(
     path: &WorkspacePath,
@@ -110,7 +108,7 @@ mod tests {
 
     use super::{super::finding::parse_findings, *};
 
-    /// `output`: what a linter printed of the file.
+    /// `output`: what a linter printed about the file.
     fn assert_fixed(path: &str, before: &str, output: &str, after: &str) {
         let file = WorkspacePath::new(path).expect("legal");
         let mended = fix_findings(&file, before.as_bytes(), &parse_findings(output));
@@ -181,7 +179,7 @@ mod tests {
             "from a import (\n    c,\n)\n",
         );
         assert_fixed("a.py", "import os\n", "a.py:1:1: F401 'os' imported but unused\n", "");
-        // Not understood, or not safe: left alone.
+        // Not understood or not safe: left alone.
         for text in [
             "import os  # noqa later\n",
             "import os; x = 1\n",
@@ -390,7 +388,7 @@ mod tests {
         }
     }
 
-    /// An operator may be a class's own: `column == None` makes a query.
+    /// The class may define its own operator: `column == None` makes a query.
     #[test]
     fn findings_without_a_safe_fix_are_left_alone() {
         let text = "def living():\n    return [deleted == None]\n";

@@ -1,29 +1,29 @@
-//! The shell line of a linter for some files.
+//! Builds the shell line that runs a linter on given files.
 
 use docket_schema::{content::WorkspacePath, run::LinterSpec};
 
 use crate::shell::quote;
 
-/// What stands for the files in a template.
+/// Placeholder for the files in a command template.
 const FILES_PLACEHOLDER: &str = "{files}";
 
-/// Whether `linter` is for files of this name.
+/// Whether `linter` handles files of this name.
 #[must_use]
 pub fn applies_to(linter: &LinterSpec, path: &WorkspacePath) -> bool {
     let name = path.components().last().unwrap_or_default();
     let end = name.rsplit(|byte| *byte == b'.').next().filter(|end| end.len() < name.len());
-    // A line of shell is text: a name that is none is left out.
+    // A shell line is text: a name that is not UTF-8 is left out.
     std::str::from_utf8(path.as_bytes()).is_ok()
         && end.is_some_and(|end| linter.extensions.iter().any(|extension| extension.as_bytes() == end))
 }
 
-/// Whether `linter` looks at the whole project, whatever files it is given.
+/// Whether `linter` checks the whole project, whichever files it is given.
 #[must_use]
 pub fn checks_whole_project(linter: &LinterSpec) -> bool {
     !linter.check.contains(FILES_PLACEHOLDER)
 }
 
-/// `template` with the quoted paths in it. Each begins with `./` where it could be read as an option.
+/// Puts the quoted paths into `template`. A path that could be read as an option gets a leading `./`.
 #[must_use]
 pub fn render_command(template: &str, files: &[WorkspacePath]) -> String {
     let quoted = files

@@ -1,25 +1,25 @@
-//! Which linters a project has: found by its files when a run starts, changed by its `docket.toml`.
+//! Detects a project's linters from its files when a run starts; `docket.toml` can change them.
 //!
-//! Whether one is installed is known inside the sandbox only: its line says so with exit status 127.
+//! Whether a linter is installed is only known inside the sandbox: a missing one exits with status 127.
 
 use std::collections::BTreeMap;
 
 use docket_schema::run::LinterSpec;
 
-/// What is looked at.
+/// The project files that detection reads.
 pub struct ProjectFiles<'a> {
     /// Paths of all files of the base.
     pub paths: &'a [String],
-    /// The text of a file of the base, if it is there and short enough.
+    /// Reads the text of a file of the base; `None` if it is missing or too large.
     pub read_text: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// What `docket.toml` says of one linter.
+/// Settings of one linter in `docket.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LinterSettings {
-    /// Off where false.
+    /// `false` turns the linter off.
     pub enabled: Option<bool>,
-    /// See [`LinterSpec`], as the rest.
+    /// See [`LinterSpec::extensions`].
     pub extensions: Option<Vec<String>>,
     /// See [`LinterSpec::check`].
     pub check: Option<String>,
@@ -40,14 +40,14 @@ impl ProjectFiles<'_> {
         self.contains_any(&[name]) && (self.read_text)(name).is_some_and(|text| text.contains(word))
     }
 
-    /// No file of the language is there: whatever a linter will find is the run's own.
+    /// Whether the project has no file of the language, so that every finding is the run's own.
     fn has_no_files_with(&self, extensions: &[&str]) -> bool {
         let of = |file: &String| file.rsplit_once('.').is_some_and(|(_, end)| extensions.contains(&end));
         !self.paths.iter().any(of)
     }
 }
 
-/// The linters of a project, by name in order, with what its settings say laid over what was found.
+/// Resolves a project's linters, sorted by name: detected ones with the project's settings applied.
 #[must_use]
 pub fn resolve_linters(
     project: &ProjectFiles<'_>,
@@ -79,7 +79,7 @@ pub fn resolve_linters(
         }
         linter.project = settings.project.clone().or(linter.project.take());
         linter.fix = settings.fix.clone().or(linter.fix.take());
-        // Who names a linter wants its word.
+        // A linter that the project configures explicitly gates by default.
         linter.gates = settings.gates.unwrap_or(true);
     }
     found.into_values().collect()
@@ -96,7 +96,7 @@ fn detect_linters(project: &ProjectFiles<'_>) -> Vec<LinterSpec> {
 const PYTHON_EXTENSIONS: [&str; 2] = ["py", "pyi"];
 const JAVASCRIPT_EXTENSIONS: [&str; 8] = ["js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts"];
 
-/// A project's own tools go before the host's.
+/// Puts the project's own tools before those of the host.
 const VENV_PATH_PREFIX: &str = "PATH=\"$PWD/.venv/bin:$PWD/venv/bin:$PATH\"; ";
 const NODE_MODULES_PATH_PREFIX: &str = "PATH=\"$PWD/node_modules/.bin:$PATH\"; ";
 
@@ -108,13 +108,13 @@ struct DetectedLinter<'a> {
 }
 
 impl DetectedLinter<'_> {
-    /// `asked`: the project's own files ask for this linter, so what a run changed is to pass at the end.
+    /// `asked`: the project's own files configure this linter, so changed files must pass it at the end.
     fn into_spec(self, project: &ProjectFiles<'_>, asked: bool) -> LinterSpec {
         LinterSpec {
             name: self.name.to_owned(),
             extensions: self.extensions.iter().map(|end| (*end).to_owned()).collect(),
             check: self.check,
-            // Only the project's own settings may ask for more than the files that a run changed.
+            // Only the project's own settings may check more than the files that a run changed.
             project: None,
             fix: self.fix,
             gates: asked || project.has_no_files_with(self.extensions),
@@ -168,7 +168,7 @@ fn javascript_linter(project: &ProjectFiles<'_>) -> LinterSpec {
     found.into_spec(project, project.contains_any(&["biome.json", "biome.jsonc"]))
 }
 
-/// rustfmt reads from its input: given a path it would go on to every module below it.
+/// rustfmt reads from stdin: given a path it would follow every module below it.
 fn rust_linters(project: &ProjectFiles<'_>) -> [LinterSpec; 2] {
     let manifest = (project.read_text)("Cargo.toml").unwrap_or_default();
     let editions = ["2015", "2018", "2024"];
@@ -185,8 +185,8 @@ fn rust_linters(project: &ProjectFiles<'_>) -> [LinterSpec; 2] {
             "t=$(mktemp); for f in {{files}}; do {rustfmt} <\"$f\" >\"$t\" && [ -s \"$t\" ] && cat \"$t\" >\"$f\"; done"
         )),
     };
-    // A target folder that git does not ignore would become part of the work. Dependencies that are not
-    // at hand are no finding: there is no network to get them by.
+    // A target folder that git does not ignore would become part of the result. Missing dependencies are not a
+    // finding: there is no network to fetch them.
     let check = DetectedLinter {
         name: "cargo check",
         extensions: &["rs"],

@@ -1,24 +1,22 @@
-//! What linters found, read from what they print.
+//! Parses linter output into findings.
 
-/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LintFinding {
-    /// The file, as the linter names it.
+    /// Path of the file, as the linter prints it.
     pub path: String,
-    /// Its line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// The column there, from 1; 0 where none is told.
+    /// Column, from 1; 0 if the linter prints none.
     pub column: usize,
-    /// The rule: `F401`, `no-trailing-spaces`, `E0433`; empty where none is told.
+    /// Rule code, such as `F401`, `no-trailing-spaces` or `E0433`; empty if the linter prints none.
     pub code: String,
-    /// What is wrong.
     pub message: String,
-    /// The linter says that its own fix of this is safe.
+    /// Whether the linter marks its own fix of this finding as safe.
     pub has_safe_fix: bool,
 }
 
 impl LintFinding {
-    /// Whether this is about `file`, a path in the workspace: linters print it whole, or from the root.
+    /// Whether the finding is about `file`, a workspace path: linters print it in full or relative to the root.
     #[must_use]
     pub fn is_in(&self, file: &str) -> bool {
         let path = self.path.strip_prefix("./").unwrap_or(&self.path);
@@ -27,12 +25,12 @@ impl LintFinding {
     }
 }
 
-/// The findings in an output of ruff, flake8, eslint, biome, rustfmt, cargo, gofmt or go vet; lines of
-/// other shapes are left out.
+/// Parses the output of ruff, flake8, eslint, biome, rustfmt, cargo, gofmt or go vet. Lines of any other form are
+/// skipped.
 #[must_use]
 pub fn parse_findings(output: &str) -> Vec<LintFinding> {
     let mut found = Vec::new();
-    // eslint names a file once, above its findings.
+    // eslint prints a file's name once, above its findings.
     let mut heading: Option<&str> = None;
     for line in output.lines() {
         if let Some(finding) = parse_github_annotation(line)
@@ -136,7 +134,7 @@ fn parse_rustfmt_diff(line: &str) -> Option<LintFinding> {
     })
 }
 
-/// gofmt, as its line here says it.
+/// gofmt's findings, as docket's check line prints them.
 fn parse_gofmt_line(line: &str) -> Option<LintFinding> {
     let (path, message) =
         line.split_once(": ").filter(|(_, message)| *message == "not as gofmt writes it")?;

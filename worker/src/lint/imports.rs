@@ -1,4 +1,4 @@
-//! Patterns for imports: the unused go, the missing that have but one likely home come.
+//! Patterns for imports: removes unused ones and adds missing ones that have a single likely source.
 
 use docket_schema::content::WorkspacePath;
 
@@ -15,7 +15,7 @@ fn file_extension(name: &str) -> &str {
 
 const JAVASCRIPT_EXTENSIONS: [&str; 8] = ["js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts"];
 
-/// What stands between the first pair of backticks or quotes, and after it.
+/// The texts between pairs of backticks or quotes.
 fn quoted_names(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -41,7 +41,7 @@ pub(super) fn remove_unused_import(name: &str, finding: &LintFinding, lines: &mu
     }
 }
 
-/// Puts what is left of a line, or takes the line away.
+/// Replaces a line, or removes it if nothing is left.
 fn replace_or_remove_line(lines: &mut FileLines, at: usize, text: Option<String>) -> bool {
     match text {
         Some(text) => {
@@ -59,15 +59,15 @@ fn remove_unused_python_import(name: &str, finding: &LintFinding, lines: &mut Fi
         return false;
     };
     let text = split_line_ending(&lines.0[at]).0.trim_end().to_owned();
-    // A package's own file gives names on; other forms are not understood.
+    // A package's `__init__.py` re-exports names; other forms are not understood.
     if name.rsplit('/').next() == Some("__init__.py") || text.contains(['#', ';', '\\']) {
         return false;
     }
-    // ruff says of each import whether it may go; flake8, which quotes otherwise, of none.
+    // ruff states for each import whether removing it is safe; flake8, which quotes differently, never does.
     if finding.message.starts_with('`') && !finding.has_safe_fix {
         return false;
     }
-    // What is imported is told as `module.name`, and `module.name as other` where it is renamed.
+    // An import is reported as `module.name`, or `module.name as other` if it is renamed.
     let unused = unused.split(" as ").next().unwrap_or(&unused).to_owned();
     let called = |item: &str| item.trim().split(" as ").next().unwrap_or_default().trim().to_owned();
     if let Some(items) = text.strip_prefix("import ") {
@@ -94,7 +94,7 @@ fn rewrite_import_items(lines: &mut FileLines, at: usize, items: &str, kept: &[&
     replace_or_remove_line(lines, at, text)
 }
 
-/// A name on a line of its own between `from a import (` and `)`, with others beside it.
+/// Removes a name on its own line between `from a import (` and `)` if there are other names.
 fn remove_item_of_multiline_import(lines: &mut FileLines, at: usize, text: &str, unused: &str) -> bool {
     let item = text.trim().trim_end_matches(',');
     let last = unused.rsplit('.').next().unwrap_or(unused);
@@ -157,7 +157,7 @@ fn remove_unused_go_import(finding: &LintFinding, lines: &mut FileLines) -> bool
     alone && replace_or_remove_line(lines, at, None)
 }
 
-/// A module is still loaded: it may do more than give names.
+/// Keeps loading the module: importing it may have side effects.
 fn remove_unused_javascript_import(finding: &LintFinding, lines: &mut FileLines) -> bool {
     let Some(at) = finding.line.checked_sub(1).filter(|at| *at < lines.0.len()) else { return false };
     let Some(unused) = quoted_names(&finding.message).first().map(|name| (*name).to_owned()) else {
@@ -186,7 +186,7 @@ fn remove_unused_javascript_import(finding: &LintFinding, lines: &mut FileLines)
     replace_or_remove_line(lines, at, Some(text))
 }
 
-/// Names of Rust's own library that come from one place only.
+/// Names of Rust's standard library that have a single source.
 const RUST_STD_PATHS: [(&str, &str); 18] = [
     ("Arc", "std::sync::Arc"),
     ("BTreeMap", "std::collections::BTreeMap"),
@@ -208,7 +208,7 @@ const RUST_STD_PATHS: [(&str, &str); 18] = [
     ("VecDeque", "std::collections::VecDeque"),
 ];
 
-/// Packages of Go's own library, by the name they are used under.
+/// Packages of Go's standard library, by the name they are used under.
 const GO_STD_PACKAGES: [(&str, &str); 22] = [
     ("bufio", "bufio"),
     ("bytes", "bytes"),
@@ -234,16 +234,16 @@ const GO_STD_PACKAGES: [(&str, &str); 22] = [
     ("unicode", "unicode"),
 ];
 
-/// Whether a missing import can be mended in files of this name.
+/// Whether missing imports can be added to files of this name.
 #[must_use]
 pub fn can_add_imports(path: &WorkspacePath) -> bool {
     ["py", "rs", "go"].contains(&file_extension(&path.to_string()))
 }
 
-/// Adds an import that is missing; answers its line where it did.
+/// Adds a missing import and returns its line if it did.
 ///
-/// `used`: the finding's line from the missing name on, with what stands directly before it. A name that is but
-/// like a library's is a slip of the pen: to import it would hide that.
+/// `used`: the finding's line from the missing name on, and the character before it. A name that merely resembles a
+/// library's is probably a typo, which an import would hide.
 pub(super) fn add_missing_import(
     name: &str,
     finding: &LintFinding,
@@ -263,7 +263,7 @@ pub(super) fn add_missing_import(
         "rs" if matches!(finding.code.as_str(), "E0412" | "E0425" | "E0433") => {
             let missing = *quoted_names(&finding.message).first()?;
             let path = RUST_STD_PATHS.iter().find(|(name, _)| *name == missing).map(|(_, path)| *path)?;
-            // Within a module of the file, an import at the top is not seen.
+            // An import at the top of the file is not visible inside a module of the file.
             if is_in_inline_module(lines, finding.line) {
                 return None;
             }
@@ -275,7 +275,7 @@ pub(super) fn add_missing_import(
                 .find_map(|mark| finding.message.strip_prefix(mark))?;
             let path =
                 GO_STD_PACKAGES.iter().find(|(name, _)| *name == missing.trim()).map(|(_, path)| *path)?;
-            // What a package gives begins with a capital.
+            // Exported names of a Go package begin with a capital letter.
             used.accessed_member().filter(|member| member.starts_with(|c: char| c.is_ascii_uppercase()))?;
             let block = lines.0.iter().position(|line| line.trim_end() == "import (");
             match block {
@@ -297,12 +297,12 @@ pub(super) fn add_missing_import(
     }
 }
 
-/// Where an import goes, and what kind of line follows there.
+/// Where an import is inserted, and which blank lines it needs.
 struct ImportPosition {
     row: usize,
-    /// A blank line parts it from what follows.
+    /// Whether a blank line goes after the import.
     blank_line_after: bool,
-    /// And from what precedes.
+    /// Whether a blank line goes before the import.
     blank_line_before: bool,
 }
 
@@ -329,12 +329,12 @@ fn insert_import(
     Some(line.trim().to_owned())
 }
 
-/// Before the first import but `__future__`; else after comments and the module's text.
+/// Before the first import other than `__future__`; otherwise after comments and the module docstring.
 fn python_import_position(lines: &FileLines, literals: &StringLiterals) -> Option<ImportPosition> {
     let is_import = |line: &String| {
         (line.starts_with("import ") || line.starts_with("from ")) && !line.starts_with("from __future__")
     };
-    // A line within a longer text may look like an import.
+    // A line inside a docstring may look like an import.
     let head = python_header_end(lines, literals);
     let mut rows = lines.0.iter().enumerate().skip(head).filter(|(row, _)| !literals.contain_start_of(*row));
     let at = rows.find(|(_, line)| is_import(line)).map(|(at, _)| at);
@@ -354,7 +354,7 @@ fn python_import_position(lines: &FileLines, literals: &StringLiterals) -> Optio
     }
 }
 
-/// Lines of comments and text at the top.
+/// Returns the number of leading lines with comments and the docstring.
 fn python_header_end(lines: &FileLines, literals: &StringLiterals) -> usize {
     let comment = |line: &&String| line.starts_with('#');
     let at = lines.0.iter().take_while(comment).count();
@@ -392,7 +392,7 @@ fn go_import_position(lines: &FileLines, _: &StringLiterals) -> Option<ImportPos
     Some(ImportPosition { row: package + 1, blank_line_after: false, blank_line_before: true })
 }
 
-/// Whether this line lies in a module written in the file.
+/// Whether this line is inside an inline module.
 fn is_in_inline_module(lines: &FileLines, line: usize) -> bool {
     let before = &lines.0[..line.saturating_sub(1).min(lines.0.len())];
     let opens = |line: &String| {

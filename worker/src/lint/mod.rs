@@ -1,8 +1,8 @@
-//! Linters: which a project has, how their lines are made, what they found, and what of it is mended by
-//! pattern. Pure: the driver runs them (`tools/checks/lint.rs`), the engine decides when.
+//! Linters: detection, command lines, parsing of findings and pattern-based fixes. Pure: the run loop executes them
+//! (`tools/checks/lint.rs`), the engine decides when.
 //!
-//! Invariants: a line is made of a pinned template and quoted paths, nothing else; a pattern is a function
-//! of a file's bytes and the findings in it, and leaves alone what it does not wholly understand.
+//! Invariants: a command line is made of a pinned template and quoted paths only. A pattern is a function of a
+//! file's bytes and its findings, and leaves alone what it does not fully understand.
 
 mod auto_fix;
 mod command_line;

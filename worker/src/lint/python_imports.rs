@@ -1,22 +1,21 @@
-//! Which import a missing name of Python's library wants, told by how the name is used. Pure.
+//! Finds the import for a missing name of Python's standard library from how the name is used. Pure.
 //!
-//! A module is known by a member that it really has (`time.sleep`), a name by its call or its use as a decorator;
-//! types stand bare in annotations. Words that are as well the name of anything else (`field`, `time`) tell nothing
-//! by themselves.
+//! A module is recognized by a member that it really has (`time.sleep`), a name by a call or by its use as a decorator;
+//! types may appear bare in annotations. Common words (`field`, `time`) are not enough by themselves.
 
 use super::finding::LintFinding;
 
-/// Where a missing name stands.
+/// How a missing name is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct NameUsage<'a> {
-    /// What stands directly before it.
+    /// The character directly before the name.
     char_before: Option<char>,
-    /// What follows it on its line.
+    /// The rest of its line after the name.
     text_after: &'a str,
 }
 
 impl<'a> NameUsage<'a> {
-    /// The name that a finding is about; of the text as it was when it was linted.
+    /// Finds the name of a finding in the text that was linted.
     pub(super) fn from_finding(text: &'a str, finding: &LintFinding) -> Self {
         let place = || {
             let line = text.lines().nth(finding.line.checked_sub(1)?)?;
@@ -29,7 +28,7 @@ impl<'a> NameUsage<'a> {
         place().unwrap_or_default()
     }
 
-    /// The attribute that is taken of it.
+    /// The attribute accessed on the name.
     pub(super) fn accessed_member(&self) -> Option<&'a str> {
         let rest = self.text_after.strip_prefix('.')?;
         let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
@@ -41,8 +40,8 @@ impl<'a> NameUsage<'a> {
     }
 }
 
-/// Names of Python's own library that come from one place only, and are nothing's usual name. Such as begin with a
-/// capital are types, and may stand bare.
+/// Names of Python's standard library that have a single source and are not common identifiers. Capitalized ones are
+/// types and may appear bare.
 const STDLIB_NAMES: [(&str, &str); 22] = [
     ("Any", "typing"),
     ("Callable", "collections.abc"),
@@ -68,7 +67,7 @@ const STDLIB_NAMES: [(&str, &str); 22] = [
     ("wraps", "functools"),
 ];
 
-/// Modules that are used under their own name, with what is well known of them.
+/// Modules that are used under their own name, with well-known members.
 const STDLIB_MODULES: [(&str, &str); 37] = [
     ("argparse", "ArgumentParser ArgumentTypeError Namespace RawDescriptionHelpFormatter SUPPRESS"),
     ("ast", "NodeTransformer NodeVisitor dump literal_eval parse unparse walk"),
@@ -151,7 +150,7 @@ const STDLIB_MODULES: [(&str, &str); 37] = [
     ("uuid", "NAMESPACE_DNS NAMESPACE_URL UUID uuid1 uuid3 uuid4 uuid5"),
 ];
 
-/// The line that imports a missing name used so; none where that may be anything else.
+/// Returns the import line for a missing name used this way; `None` if the name could be anything else.
 pub(super) fn stdlib_import_line(missing: &str, used: &NameUsage<'_>) -> Option<String> {
     let by_name = || {
         let (name, module) = STDLIB_NAMES.iter().find(|(name, _)| *name == missing)?;
@@ -170,7 +169,7 @@ pub(super) fn stdlib_import_line(missing: &str, used: &NameUsage<'_>) -> Option<
 mod tests {
     use super::{super::finding::parse_findings, *};
 
-    /// What is imported for `name`, which is missing at this column of the one line there is.
+    /// Returns the import line for `name`, the missing name in a file that consists of `line`.
     fn import_line_for(line: &str, name: &str) -> Option<String> {
         let column = line.find(name).expect("stands there") + 1;
         let found = parse_findings(&format!("a.py:1:{column}: F821 Undefined name `{name}`\n"));

@@ -30,7 +30,7 @@ pub(super) fn strip_trailing_space(_: &str, finding: &LintFinding, lines: &mut F
     replace_line(line, &text)
 }
 
-/// The file does not end with a newline.
+/// Whether the finding says that the file lacks a final newline.
 pub(super) fn is_missing_final_newline(finding: &LintFinding) -> bool {
     has_code(finding, &["W292", "eol-last"])
 }
@@ -46,8 +46,8 @@ pub(super) fn remove_trailing_blank_lines(_: &str, finding: &LintFinding, lines:
     lines.0.len() < before
 }
 
-/// `a == None` → `a is None`, where the line has one such comparison and the linter calls that safe: a class may have
-/// its own operator, as columns of a query do.
+/// `a == None` → `a is None`, if the line has one such comparison and the linter marks the fix as safe: a class may
+/// define its own operator, as query columns do.
 pub(super) fn fix_none_comparison(_: &str, finding: &LintFinding, lines: &mut FileLines) -> bool {
     if !has_code(finding, &["E711"]) || !finding.has_safe_fix {
         return false;
@@ -67,7 +67,7 @@ pub(super) fn fix_none_comparison(_: &str, finding: &LintFinding, lines: &mut Fi
     replace_line(line, &text.replace(" == None", " is None").replace(" != None", " is not None"))
 }
 
-/// `f"text"` → `"text"`; doubled braces would read otherwise.
+/// `f"text"` → `"text"`, unless it has doubled braces, whose meaning would change.
 pub(super) fn fix_empty_f_string(_: &str, finding: &LintFinding, lines: &mut FileLines) -> bool {
     if !has_code(finding, &["F541"]) {
         return false;
@@ -103,7 +103,7 @@ pub(super) fn remove_superfluous_semicolon(_: &str, finding: &LintFinding, lines
     !text.contains('#') && replace_line(line, &text)
 }
 
-/// Where the finding stands at the very end of its line.
+/// Only if the finding is at the very end of its line.
 pub(super) fn add_missing_semicolon(_: &str, finding: &LintFinding, lines: &mut FileLines) -> bool {
     if !has_code(finding, &["semi"]) || !finding.message.starts_with("Missing semicolon") {
         return false;

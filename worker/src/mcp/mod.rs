@@ -1,10 +1,11 @@
-//! Tools of MCP servers (Model Context Protocol): programs of the worker's configuration that a run's model may call.
+//! Tools of MCP servers (Model Context Protocol): programs in the worker's configuration that a run's model may call.
 //!
-//! A server is started for each call, inside the run's own sandbox, and has ended when the call has: whatever a process
-//! keeps in mind between two calls would be in no log, and gone after a crash. So a server's tools are as durable,
-//! as bounded and as confined as a command. What it offers is asked once, when a run begins, and pinned.
+//! A server is started for each call, inside the run's own sandbox, and ends with the call: state that a process
+//! keeps between two calls would be in no log and lost after a crash. This makes its tools as durable, bounded and
+//! confined as a command. The list of tools is requested once, when a run begins, and pinned.
 //!
-//! Used by the driver: `start` lists, the workbench calls. The protocol itself is `rmcp`'s.
+//! The run loop lists the tools at startup, the tool executor calls them. The protocol itself is implemented by
+//! `rmcp`.
 
 mod config;
 mod offered_tools;

@@ -1,4 +1,4 @@
-//! What a server offers, as a run pins it.
+//! Lists the tools of MCP servers in the form that a run pins.
 
 use std::time::Duration;
 
@@ -12,34 +12,35 @@ use serde_json::Value;
 
 use super::{McpServer, McpServers, McpSessionError, session};
 
-/// Tools of one server that are offered: more would drown the run's own.
+/// Most tools offered per server: more would drown out the run's own.
 const TOOLS_MAX: usize = 64;
-/// Characters of a description: it is the server's word, and stands in every request.
+/// Longest description, in characters: the server controls it, and it is part of every request.
 const DESCRIPTION_CHARS_MAX: usize = 2000;
-/// Bytes of a schema, for the same reason.
+/// Largest schema, in bytes, for the same reason.
 const SCHEMA_BYTES_MAX: usize = 16 * 1024;
-/// What providers take as a tool's name.
+/// Longest tool name that providers accept, in bytes.
 const TOOL_NAME_BYTES_MAX: usize = 64;
 
-/// A tool as a model is told of it, and as the run knows it.
+/// A tool as the model sees it and as the run records it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ListedMcpTool {
     pub(crate) spec: ToolSpec,
     pub(crate) tool: ExternalTool,
 }
 
-/// What the servers of a worker offer, and those that offer nothing because they do not work.
+/// The tools that a worker's servers offer, and the servers that are unavailable.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct OfferedMcpTools {
     pub(crate) tools: Vec<ListedMcpTool>,
     pub(crate) unavailable_servers: Vec<UnavailableServer>,
 }
 
-/// Asks every server what it offers, in the order of their names. A tool that cannot be offered is left out, and named in
-/// the worker's own log; a server that does not answer and is not required is left out as well.
+/// Asks every server for its tools, ordered by server name. A tool that cannot be offered is skipped and named in the
+/// worker's own log; so is an optional server that does not answer.
 ///
 /// # Errors
-/// The required server that does not answer, and why: a run without the tools it was to have would only waste its turns.
+/// Names the required server that does not answer, with the reason: a run without its required tools would only waste
+/// turns.
 pub(crate) async fn list_tools(
     sandbox: &Sandbox,
     servers: &McpServers,
@@ -63,7 +64,7 @@ pub(crate) async fn list_tools(
                 continue;
             }
         };
-        // In an order of our own: the same tools make the same prompt.
+        // Sorted here, because the same tools must give the same prompt.
         tools.sort_by(|a, b| a.name.cmp(&b.name));
         let listed_twice = |tool: &mut Tool, before: &mut Tool| {
             let same = tool.name == before.name;
@@ -85,10 +86,10 @@ pub(crate) async fn list_tools(
     Ok(all)
 }
 
-/// Starts one server as a run would, and asks what it offers. Answers the number of tools.
+/// Starts one server as a run would and returns the number of tools it offers.
 ///
 /// # Errors
-/// It does not start, or does not answer within `time`.
+/// The server does not start or does not answer within `time`.
 pub async fn probe_server(
     sandbox: &Sandbox,
     server: &McpServer,
@@ -102,7 +103,7 @@ pub async fn probe_server(
     Ok(held.reply?.iter().filter(|tool| server.offers_tool(&tool.name)).take(TOOLS_MAX).count())
 }
 
-/// A tool under its name in a run; or why it cannot be one.
+/// Converts a server's tool to its form in a run; the error says why it cannot be offered.
 pub(super) fn convert_tool(server: &str, tool: Tool) -> Result<ListedMcpTool, (String, &'static str)> {
     let own = tool.name.into_owned();
     let name = format!("mcp__{server}__{own}");

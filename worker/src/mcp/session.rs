@@ -1,4 +1,4 @@
-//! One session with a server: its process in the sandbox, from its start to its end.
+//! One session with an MCP server: its process in the sandbox, from start to exit.
 
 use std::{
     collections::BTreeMap,
@@ -28,65 +28,63 @@ use tokio_util::io::StreamReader;
 use super::McpServer;
 use crate::tools;
 
-/// Pieces of a server's answers, of up to 64 KiB each, that may wait to be read.
+/// Most chunks of server output, up to 64 KiB each, that may be queued.
 const PENDING_CHUNKS_MAX: usize = 256;
-/// Bytes of one message: what is larger is no answer to a model, and stands in memory until its end is there.
+/// Largest message, in bytes: anything larger is no use to a model, and is buffered until it is complete.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Bytes of all messages of a session: it asks one thing.
+/// Most bytes of all messages of a session, which makes a single request.
 const SESSION_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// What is kept of what a server says beside the protocol.
+/// Most bytes of the server's stderr that are retained.
 const STDERR_BYTES_MAX: usize = 8 * 1024;
-/// How long a server may take to end by itself once its input has ended, so that it can put down what it holds.
+/// How long a server may take to exit and save its state after its stdin is closed.
 const END_GRACE: Duration = Duration::from_secs(2);
-/// What is told of a server that is cut off.
 const FLOOD_ERROR: &str = "it says more than is read: 16 MiB in one message, 64 MiB in all";
-/// Characters of an error that a server answers with which are told.
+/// Longest excerpt of an error that a server returns, in characters.
 const ERROR_CHARS_MAX: usize = 2000;
-/// Characters of its standard error that an error shows.
+/// Longest excerpt of stderr in an error, in characters.
 const STDERR_CHARS_MAX: usize = 600;
 
-/// The servers of a worker.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct McpServers {
-    /// They, by name.
+    /// The servers by name.
     pub(crate) by_name: BTreeMap<String, McpServer>,
-    /// What they take of the worker's environment.
+    /// Variables that they inherit from the worker's environment.
     pub(crate) inherited_env: SecretEnv,
 }
 
-/// Why a session came to nothing.
+/// Why a session failed.
 #[derive(Debug, thiserror::Error)]
 pub enum McpSessionError {
-    /// Its process cannot be started.
+    /// The process could not be started.
     #[error("it cannot be started: {0}")]
     Start(#[from] SandboxError),
-    /// The worker lacks what it is to be given.
+    /// The worker lacks a variable that the server inherits.
     #[error("it is given the variable `{name}` of the worker's environment, where it is not set")]
     MissingVariable {
-        /// Its name.
+        /// The variable's name.
         name: String,
     },
-    /// The protocol broke.
+    /// The protocol exchange failed.
     #[error("{what}{said}")]
     Broken {
-        /// How.
+        /// What failed.
         what: String,
-        /// What the server said beside it.
+        /// The end of the server's stderr, formatted for appending.
         said: String,
     },
 }
 
-/// What came of a session.
+/// Result of a session.
 pub(super) struct McpSessionResult<T> {
-    /// What was asked.
+    /// The server's reply.
     pub(super) reply: Result<T, McpSessionError>,
-    /// What its process did on the network, where it had it.
+    /// The process's network activity, if it had the network.
     pub(super) network: Option<NetworkActivity>,
-    /// Protected paths that it changed, and that are as before again.
+    /// Protected paths that the process changed and that were restored.
     pub(super) restored_paths: Vec<String>,
 }
 
-/// Starts a server, asks it, and sees to its end.
+/// Starts a server, runs one exchange with it and waits for it to exit.
 pub(super) async fn run_session<T, F: Future<Output = Result<T, String>>>(
     sandbox: &Sandbox,
     (server, given): (&McpServer, &SecretEnv),
@@ -115,7 +113,7 @@ pub(super) async fn run_session<T, F: Future<Output = Result<T, String>>>(
     let mut talk = pin!(exchange_messages(input, output, ask));
     let (answer, ended) = tokio::select! {
         answer = &mut talk => {
-            // The end of its input was sent; whoever does not heed it is ended.
+            // Its stdin was closed; a server that ignores that is killed.
             let ended = match timeout(END_GRACE, &mut process).await {
                 Ok(ended) => ended,
                 Err(_) => {
@@ -125,7 +123,7 @@ pub(super) async fn run_session<T, F: Future<Output = Result<T, String>>>(
             };
             (answer, ended)
         }
-        // What it said before its end is there to be read.
+        // Output written before the exit can still be read.
         ended = &mut process => (talk.await, ended),
     };
     match ended {
@@ -147,7 +145,7 @@ pub(super) async fn run_session<T, F: Future<Output = Result<T, String>>>(
     }
 }
 
-/// Hands on what a server says. One that says more than anybody reads is cut off there, which `floods` tells.
+/// Forwards a server's output. Output beyond the limits is cut off, and `floods` is set.
 fn output_listener(
     pieces: mpsc::Sender<io::Result<Bytes>>,
     floods: Arc<AtomicBool>,
@@ -155,7 +153,7 @@ fn output_listener(
     let (mut pieces, mut all, mut message) = (Some(pieces), 0_usize, 0_usize);
     Box::new(move |piece: &[u8]| {
         all = all.saturating_add(piece.len());
-        // A message ends with its line.
+        // A message ends at a newline.
         message = match piece.iter().rposition(|byte| *byte == b'\n') {
             Some(end) => piece.len() - end - 1,
             None => message.saturating_add(piece.len()),
@@ -169,7 +167,7 @@ fn output_listener(
         if !sent {
             floods.store(true, Ordering::Relaxed);
         }
-        // The empty piece is the end.
+        // An empty chunk marks the end.
         if piece.is_empty() || !sent {
             pieces = None;
         }
@@ -188,19 +186,19 @@ async fn exchange_messages<T, F: Future<Output = Result<T, String>>>(
     let output = StreamReader::new(Box::pin(output));
     let client = ().serve((output, input)).await.map_err(|error| format!("it does not speak MCP: {error}"))?;
     let answer = ask(client.peer().clone()).await;
-    // Closes its input.
+    // Closes the server's stdin.
     let _ = client.cancel().await;
     answer
 }
 
-/// What went wrong, in a server's words perhaps: of what is long the beginning.
+/// Returns the printable beginning of an error, which may quote the server.
 fn truncate_error(what: &str) -> String {
     let what = tools::printable_text(what.as_bytes());
     let short: String = what.chars().take(ERROR_CHARS_MAX).collect();
     if short.len() < what.len() { short + " […]" } else { short }
 }
 
-/// What a server that ended by itself may lack.
+/// A likely reason why a server exited by itself.
 const fn exit_hint(ended: &CommandExit, server: &McpServer) -> &'static str {
     match ended {
         CommandExit::Exit(status) if *status != 0 => server.start_hint(),
@@ -210,7 +208,7 @@ const fn exit_hint(ended: &CommandExit, server: &McpServer) -> &'static str {
     }
 }
 
-/// How a session broke; `time` is how long it may have taken, where that can be why.
+/// Builds the error of a broken session; `time` is the time limit, if it can be the cause.
 fn session_error(what: String, output: &CommandOutput, time: Option<Duration>) -> McpSessionError {
     let Some(time) = time else { return McpSessionError::Broken { what, said: stderr_tail(output) } };
     let what = match output.exit {
@@ -225,7 +223,7 @@ fn session_error(what: String, output: &CommandOutput, time: Option<Duration>) -
     McpSessionError::Broken { what, said: stderr_tail(output) }
 }
 
-/// The end of what a server said beside the protocol.
+/// Formats the end of the server's stderr.
 fn stderr_tail(output: &CommandOutput) -> String {
     let said = tools::printable_text(&output.stderr.bytes);
     let said = said.trim();

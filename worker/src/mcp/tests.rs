@@ -1,5 +1,4 @@
-//! Real servers in a real sandbox: one of the standard library alone, behind walls, and one of the protocol's own Python
-//! SDK.
+//! Real servers in a real sandbox: one written with the standard library alone, and one with the official Python SDK.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::chown, path::PathBuf};
 
@@ -11,7 +10,7 @@ use tempfile::TempDir;
 use super::{McpServer, McpServers, McpToolCall, call_tool, inherited_env, list_tools, parse_servers};
 use crate::tools::{ToolOutcome, ToolSettings, testing::has_program};
 
-/// Counts, notes, hangs, dies and says too much.
+/// A server whose tools count, take notes, hang, crash and flood.
 const SERVER: &str = r#"
 import json, os, sys, time
 LOOKS = {"readOnlyHint": True}
@@ -194,7 +193,7 @@ async fn hanging_crashing_or_missing_server_returns_an_error() {
     assert!(out.is_error && out.text().contains("this worker has no MCP server `notes`"), "{}", out.text());
 }
 
-/// What came of it, and how long it took, in milliseconds.
+/// Calls a tool and returns its outcome and duration in milliseconds.
 async fn timed_call(place: &McpTestBed, tool: &str) -> (ToolOutcome, u128) {
     let begun = std::time::Instant::now();
     (place.call(tool, json!({})).await, begun.elapsed().as_millis())
@@ -212,7 +211,7 @@ async fn flooding_or_garbage_server_is_stopped_within_its_limits() {
     assert!(out.text().contains("it says more than is read"), "{}", out.text());
     let (out, took_ms) = timed_call(&place, "garbage").await;
     assert!(out.is_error && took_ms < 12_000, "{took_ms} ms: {}", out.text());
-    // The next call is as ever.
+    // The next call works as usual.
     assert_eq!(place.call("count", json!({"word": "docket"})).await.text(), "count: 6\n");
 }
 
@@ -231,12 +230,12 @@ async fn server_variables_reach_only_its_process() {
     place.servers.inherited_env = SecretEnv::default();
     let server = place.servers.by_name.get_mut("notes").unwrap();
     server.command[1] = format!("{}/server.py", docket_sandbox::WORKSPACE_INSIDE);
-    // A run cannot begin without: the reason has the name.
+    // A run cannot begin without a required server: the reason names it.
     let lacking = place.call("env", json!({"word": "NOTES_TOKEN"})).await;
     assert!(lacking.is_error && lacking.text().contains("`NOTES_TOKEN`"), "{}", lacking.text());
     let (failed, error) = list_tools(&place.sandbox, &place.servers).await.unwrap_err();
     assert_eq!((failed.as_str(), error.to_string().contains("`NOTES_TOKEN`")), ("notes", true));
-    // One that is not required is left out, and named.
+    // An optional server is left out and named.
     place.servers.by_name.get_mut("notes").unwrap().required = false;
     let offered = list_tools(&place.sandbox, &place.servers).await.unwrap();
     let [left_out] = &offered.unavailable_servers[..] else { panic!("{offered:?}") };
@@ -250,7 +249,7 @@ async fn server_variables_reach_only_its_process() {
     assert_eq!(seen("NOTES_AT").await, "'north'\n");
     assert_eq!(seen("NOTES_TOKEN").await, "'t0ken-of-notes'\n");
     assert_eq!(seen("HOME").await, "'/home/docket'\n");
-    // What it could load of the workspace would have the secret.
+    // Code that it loaded from the workspace would have the secret.
     assert_eq!(seen("cwd").await, "'/'\n");
     assert_eq!(seen("DOCKET_WORKSPACE").await, format!("'{}'\n", docket_sandbox::WORKSPACE_INSIDE));
     let mut spec = CommandSpec::new(["/bin/sh", "-c", "env; cat /proc/[0-9]*/environ | tr '\\0' '\\n'"]);
@@ -258,13 +257,13 @@ async fn server_variables_reach_only_its_process() {
     let out = place.sandbox.run(spec).await.unwrap();
     let text = String::from_utf8_lossy(&out.stdout.bytes);
     assert!(text.contains("HOME=") && !text.contains("NOTES_") && !text.contains("t0ken"), "{text}");
-    // What the model reads of it is without, once the redactor knows it, as it does in a run.
+    // The secret is redacted for the model once the redactor knows it, as in a run.
     place.settings.redactor = docket_schema::redact::Redactor::new(["t0ken-of-notes".to_owned()]);
     let out = place.call("env", json!({"word": "NOTES_TOKEN"})).await;
     assert!(!out.is_error && !out.text().contains("t0ken-of-notes"), "{}", out.text());
 }
 
-/// A server of the SDK that most servers are made with. It stands where the walls do not show it, so there are none.
+/// A server made with the SDK that most servers use. The sandbox does not show its location, so it runs without one.
 const SDK_SERVER: &str = r#"
 from mcp.server.mcpserver import MCPServer
 from mcp.types import ToolAnnotations
@@ -277,7 +276,7 @@ server.run()
 "#;
 
 #[tokio::test]
-#[expect(clippy::print_stderr, reason = "a part that does not run must be seen")]
+#[expect(clippy::print_stderr, reason = "a skipped part must be visible")]
 async fn server_of_the_official_python_sdk_works() {
     if !has_program("python3") {
         return;
@@ -308,14 +307,14 @@ async fn server_of_the_official_python_sdk_works() {
 fn invalid_section_is_rejected_with_its_field() {
     let said = |text: &str| parse_servers(text.parse().unwrap()).map(drop).unwrap_err();
     for (text, want) in [
-        ("[Notes]\ncommand = ['a']", "`Notes`: a server's name is 1 to 24 of the characters a-z, 0-9 and -"),
-        ("[notes]\ncommand = []", "`notes`: `command` names no program"),
+        ("[Notes]\ncommand = ['a']", "`Notes`: a server name must be 1 to 24 of the characters a-z, 0-9 and -"),
+        ("[notes]\ncommand = []", "`notes`: `command` is empty"),
         ("[notes]\ncommand = ['a']\nport = 1", "`notes`: unknown field `port`"),
         ("[notes]\ncommand = ['a']\ntimeout_ms = 1", "`notes`: `timeout_ms` must be from 100 to 3600000"),
         ("notes = 1", "`notes`: "),
-        ("[notes]\ncommand = ['a']\nenv = { '1a' = 'x' }", "`notes`: `1a` is no name of a variable"),
-        ("[notes]\ncommand = ['a']\nenv_from = ['A=B']", "`notes`: `A=B` is no name of a variable"),
-        ("[notes]\ncommand = ['a']\nenv = { A = 'x' }\nenv_from = ['A']", "the variable `A` is named twice"),
+        ("[notes]\ncommand = ['a']\nenv = { '1a' = 'x' }", "`notes`: `1a` is not a valid variable name"),
+        ("[notes]\ncommand = ['a']\nenv_from = ['A=B']", "`notes`: `A=B` is not a valid variable name"),
+        ("[notes]\ncommand = ['a']\nenv = { A = 'x' }\nenv_from = ['A']", "the variable `A` is listed twice"),
         ("[notes]\ncommand = ['a']\nenv = { A = 1 }", "`notes`: "),
     ] {
         assert!(said(text).contains(want), "{}", said(text));

@@ -1,4 +1,4 @@
-//! A call of a server's tool, and its answer as a model reads it.
+//! Calls a server's tool and formats the answer for the model.
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
@@ -10,17 +10,16 @@ use serde_json::Value;
 use super::{McpServers, session};
 use crate::tools::{self, ToolOutcome, ToolSettings};
 
-/// What is called, and with what.
+/// One call of an MCP tool.
 pub(crate) struct McpToolCall<'a> {
-    /// The tool, as the run pinned it.
+    /// The tool as pinned by the run.
     pub(crate) tool: &'a ExternalTool,
-    /// Its arguments.
     pub(crate) args: &'a Value,
-    /// What it may reach on the network.
+    /// Hosts that the server may reach.
     pub(crate) network: Option<Arc<AllowList>>,
 }
 
-/// Calls a tool. A server that is not there, breaks off or takes too long is an answer to the model.
+/// Calls a tool. A server that is missing, fails or takes too long becomes an answer to the model.
 pub(crate) async fn call_tool(
     sandbox: &Sandbox,
     servers: &McpServers,
@@ -48,13 +47,13 @@ pub(crate) async fn call_tool(
         Ok(result) => to_tool_outcome(&tool.name, &result, settings),
         Err(error) => {
             let text = format!("the MCP server `{}` failed: {error}", tool.server);
-            // Its own words stand in it.
+            // The text may quote the server.
             ToolOutcome::error(&tool.name, settings.redactor.redact_text(&text).into_owned())
         }
     };
     outcome.content.extend_from_slice(tools::format_restored_paths(&held.restored_paths).as_bytes());
     outcome.facts.network = held.network;
-    // Whatever its hints say: it had the workspace before it.
+    // Whatever its annotations claim: the server had write access to the workspace.
     outcome.facts.may_have_changed_tree = true;
     outcome
 }
@@ -77,7 +76,7 @@ fn to_tool_outcome(name: &str, result: &CallToolResult, settings: &ToolSettings)
                 _ => writeln!(text, "[something else, not shown]"),
             },
             ContentBlock::ResourceLink(link) => writeln!(text, "[{}]", link.uri),
-            // Kinds that come after this build.
+            // Content types added by later protocol versions.
             _ => writeln!(text, "[something else, not shown]"),
         };
     }

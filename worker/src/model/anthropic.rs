@@ -1,5 +1,5 @@
-//! Anthropic Messages: a request's body, and the folding of its event stream into an answer. Pure;
-//! the client moves the bytes. The scripted model reads the same body.
+//! Anthropic Messages: renders request bodies and decodes event streams into replies. Pure; the client
+//! performs the I/O. The scripted model reads the same body format.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -22,10 +22,10 @@ use super::{
     stream_decoder::{DecodedReply, StreamError},
 };
 
-/// The version of the protocol, sent as a header.
+/// The protocol version, sent as a header.
 pub(super) const API_VERSION: &str = "2023-06-01";
 
-/// How it is spoken to.
+/// Implementation of the Anthropic Messages protocol.
 #[derive(Debug)]
 pub(super) struct AnthropicProtocol;
 
@@ -35,7 +35,7 @@ impl ProviderProtocol for AnthropicProtocol {
     }
 
     fn endpoint_url(&self, base: &str) -> String {
-        // Both forms are written in the wild.
+        // Users configure the address with and without `/v1`.
         format!("{}/v1/messages", base.strip_suffix("/v1").unwrap_or(base))
     }
 
@@ -68,7 +68,7 @@ impl ProviderProtocol for AnthropicProtocol {
     }
 }
 
-/// What precedes the messages.
+/// The fields before the messages.
 #[derive(Serialize)]
 struct AnthropicHead<'a> {
     model: &'a str,
@@ -85,7 +85,7 @@ struct AnthropicHead<'a> {
     tools: Vec<AnthropicTool<'a>>,
 }
 
-/// Models of before 4.6 think as many tokens as they are given; those since as much as they find right.
+/// Models before 4.6 take a thinking budget in tokens; later ones decide adaptively.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ThinkingOptions {
@@ -98,7 +98,7 @@ struct OutputConfig {
     effort: &'static str,
 }
 
-/// Beginnings of names of models that know of budgets alone.
+/// Name prefixes of models that support only thinking budgets.
 const BUDGET_MODELS: [&str; 9] = [
     "claude-3",
     "claude-opus-4-0",
@@ -110,11 +110,11 @@ const BUDGET_MODELS: [&str; 9] = [
     "claude-sonnet-4-5",
     "claude-haiku-4-5",
 ];
-/// The smallest budget that is taken.
+/// The smallest budget that the API accepts.
 const BUDGET_TOKENS_MIN: u32 = 1024;
 
-/// How thinking is asked for. A budget is a part of the answer's limit, and leaves half of it to the answer itself;
-/// where that is less than any budget may be, none is asked for.
+/// Returns the thinking options. A budget is part of the reply's token limit and leaves half of it to the
+/// reply itself; if that is below the minimum budget, thinking is not requested.
 fn thinking_options(request: &ModelRequest) -> (Option<ThinkingOptions>, Option<OutputConfig>) {
     let Some(effort) = request.effort else { return (None, None) };
     if !BUDGET_MODELS.iter().any(|begin| request.model.name.starts_with(begin)) {
@@ -125,8 +125,8 @@ fn thinking_options(request: &ModelRequest) -> (Option<ThinkingOptions>, Option<
         ReasoningEffort::Medium => 8 * BUDGET_TOKENS_MIN,
         ReasoningEffort::High => 24 * BUDGET_TOKENS_MIN,
     };
-    // Within a turn of calls thinking stays as it was: a call that was made without a thought is refused with it, and
-    // one that was made with a thought without it.
+    // Within a series of calls the thinking mode must not change: the API rejects a call made without
+    // thinking if thinking is on, and one made with thinking if it is off.
     let fits = match request.began_with_thought {
         Some(false) => false,
         Some(true) => request.max_output_tokens > BUDGET_TOKENS_MIN,
@@ -136,7 +136,7 @@ fn thinking_options(request: &ModelRequest) -> (Option<ThinkingOptions>, Option<
     (fits.then_some(ThinkingOptions::Enabled { budget_tokens }), None)
 }
 
-/// What follows them.
+/// The fields after the messages.
 #[derive(Serialize)]
 struct AnthropicTail {
     stream: bool,
@@ -157,7 +157,7 @@ struct AnthropicMessage<'a> {
     content: Vec<MessageContent<'a>>,
 }
 
-/// Reasoning goes back as the very object it came as; all else has its tag.
+/// Reasoning is sent back as the exact object received; every other block has a type tag.
 enum MessageContent<'a> {
     Block(ContentBlock<'a>),
     Verbatim(&'a Value),
@@ -201,9 +201,9 @@ enum CacheControl {
     Ephemeral,
 }
 
-/// Cache marks on user messages, counted from the end. Tools and system take the other two of the
-/// four a request may have. The last but one is where the request before this one wrote: the provider
-/// looks back only 20 blocks from a mark, and one large batch is longer than that.
+/// Number of user messages with a cache mark, counted from the end. Tools and system prompt use the other two
+/// of the four marks that a request may have. The second to last mark is where the previous request wrote its
+/// cache entry: the provider looks back only 20 blocks from a mark, and one large batch is longer than that.
 pub(super) const MARKED_USER_MESSAGES: usize = 2;
 
 fn body_frame(request: &ModelRequest) -> BodyFrame {
@@ -222,7 +222,7 @@ fn body_frame(request: &ModelRequest) -> BodyFrame {
     let mut head = open_object(&AnthropicHead {
         model: &request.model.name,
         max_tokens: request.max_output_tokens,
-        // Who thinks takes no temperature.
+        // With thinking, the API does not accept a temperature.
         temperature: temperature_value(request).filter(|_| thinking.is_none()),
         thinking,
         output_config,
@@ -265,7 +265,7 @@ fn build_message<'a>(turn: &'a ConversationTurn<'a>, cache: Option<CacheControl>
     AnthropicMessage { role, content: content.collect() }
 }
 
-/// The answer so far.
+/// Decoder state: the reply so far.
 #[derive(Debug, Default)]
 pub(super) struct AnthropicDecoder {
     blocks: BTreeMap<u64, ReplyBlock>,
@@ -284,7 +284,7 @@ enum ReplyBlock {
         input: Value,
         json: String,
     },
-    /// Of a kind this version does not know, or one that only the provider's own tools make.
+    /// A type unknown to this version, or one that only the provider's own tools produce.
     Other,
 }
 
@@ -303,7 +303,7 @@ impl StreamDecoder for AnthropicDecoder {
             }
             "message_stop" => self.is_finished = true,
             "error" => return Err(StreamError::ProviderError(data.as_bytes().to_vec())),
-            // `ping`, `content_block_stop`, and events of later versions.
+            // `ping`, `content_block_stop`, and events of later versions are ignored.
             _ => {}
         }
         Ok(())
@@ -334,7 +334,7 @@ impl StreamDecoder for AnthropicDecoder {
         let stop_reason = self.stop_reason.ok_or(ModelError::CutStream)?;
         let part = |block| match block {
             ReplyBlock::Text(text) => (!text.is_empty()).then_some(ReplyPart::Text(text)),
-            // Without its signature (cut by the output limit) it could not be sent back.
+            // Without its signature (cut off by the output limit) it could not be sent back.
             ReplyBlock::Thinking(data) if data["type"] == "thinking" && data["signature"] == "" => None,
             ReplyBlock::Thinking(data) => {
                 Some(ReplyPart::Thinking { provider: "anthropic".to_owned(), data })
@@ -351,7 +351,7 @@ impl StreamDecoder for AnthropicDecoder {
 }
 
 impl AnthropicDecoder {
-    /// Counts are totals so far, so that later ones replace earlier ones.
+    /// Updates the usage. Counts are running totals, so later ones replace earlier ones.
     fn update_usage(&mut self, usage: &Value) {
         let set = |field: &mut u64, name: &str| {
             if let Some(tokens) = usage[name].as_u64() {
@@ -403,7 +403,7 @@ impl AnthropicDecoder {
             (Some(ReplyBlock::Thinking(data)), "signature_delta") => {
                 append_to_field(data, "signature", piece("signature"));
             }
-            // Citations, and deltas of later versions.
+            // Citations, and deltas of later versions, are ignored.
             _ => {}
         }
     }

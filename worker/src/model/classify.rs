@@ -1,6 +1,6 @@
-//! From a provider's refusal (status, headers, body, or an error event within the stream) to a
-//! [`ModelError`]. Pure. Providers and their imitators differ in statuses and agree in words, so both
-//! are read; the spending limit goes before all else, for it must never be asked again.
+//! Classifies a provider's error response (status, headers, body, or an error event within the stream) as a
+//! [`ModelError`]. Pure. Providers and compatible servers use different statuses but similar messages, so
+//! both are examined. The spending limit is checked first, because it must never be retried.
 
 use serde_json::Value;
 
@@ -9,12 +9,12 @@ use super::{
     error::{ERROR_BODY_BYTES_MAX, ModelError},
 };
 
-/// What is read of a refusal.
+/// The relevant parts of an error response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProviderErrorResponse<'a> {
     /// The HTTP status; 200 for an error event within a stream.
     pub(crate) status: u16,
-    /// From the headers; see [`retry_after_ms`].
+    /// From the headers; see [`retry_after_header_ms`].
     pub(crate) retry_after_ms: Option<u64>,
     /// The body, or the event's data.
     pub(crate) body: &'a [u8],
@@ -40,30 +40,31 @@ const CONTEXT_LENGTH_WORDS: [&str; 7] = [
     "maximum context length",
     "request_too_large",
 ];
-/// Words that by themselves say that the key is not taken.
+/// Phrases that by themselves mean that the key was rejected.
 const KEY_REFUSED_WORDS: [&str; 3] = ["invalid_api_key", "authentication_error", "invalid x-api-key"];
-/// Words for the key, and what is wrong with it: both together say that it is not taken.
+/// Terms for the key, and problems with it: one of each together means that the key was rejected.
 const KEY_NAMES: [&str; 4] = ["api key", "api_key", "api-key", "credential"];
 const KEY_FLAWS: [&str; 9] =
     ["invalid", "incorrect", "not valid", "revoked", "expired", "disabled", "missing", "leaked", "unknown"];
 
-/// Reads a refusal.
+/// Classifies an error response.
 pub(crate) fn classify_error(refusal: ProviderErrorResponse<'_>, key: Option<&Secret>) -> ModelError {
     let ProviderErrorResponse { status, body, .. } = refusal;
     let retry_after_ms = refusal.retry_after_ms.or_else(|| retry_delay_in_body_ms(body));
     let said = error_text(body);
-    // Read before the key is struck out: what a short key leaves of the words is no longer what the provider said.
+    // Examined before the key is redacted: redacting a short key would change the provider's message.
     let lower = truncate_message(&said).to_lowercase();
     let text = printable_message(&said, key);
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    // A limit by the minute is told in words of the plan, too; what may be asked again soon is no spending limit.
+    // A per-minute limit may also be described in terms of the plan; a limit that allows a retry soon is not
+    // a spending limit.
     let soon = status == 429 && retry_after_ms.is_some() && !lower.contains("insufficient_quota");
-    // Others tell the request's own words back.
+    // Responses with other statuses may quote the request.
     let tells = matches!(status, 200..=299 | 400 | 403 | 429);
     if status == 402 || (tells && !soon && (says(&SPEND_LIMIT_WORDS) || says(&["spending limit"]))) {
         return ModelError::SpendLimit { message: text };
     }
-    // A request that is larger than what a minute allows never fits.
+    // A request larger than the per-minute limit can never succeed.
     let too_large = status == 429 && says(&["request too large"]);
     if status == 413 || too_large || says(&CONTEXT_LENGTH_WORDS) {
         return ModelError::ContextTooLong { message: text };
@@ -80,8 +81,9 @@ pub(crate) fn classify_error(refusal: ProviderErrorResponse<'_>, key: Option<&Se
     }
 }
 
-/// A refusal of status 403 concerns the key only where it says so: the same status refuses a good key a model or a
-/// region, and what a task names must not pass for a fault of the key, which concerns all tasks of the provider.
+/// Classifies status 403. It concerns the key only if the message says so: the same status denies a valid key
+/// a model or a region. A task's choice of model must not be reported as a fault of the key, which would
+/// affect all tasks of the provider.
 fn classify_forbidden(lower: &str, message: String) -> ModelError {
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     let is_about_key = says(&KEY_REFUSED_WORDS) || (says(&KEY_NAMES) && says(&KEY_FLAWS));
@@ -92,7 +94,7 @@ fn classify_forbidden(lower: &str, message: String) -> ModelError {
     }
 }
 
-/// An error that arrived after status 200 has only its words.
+/// Classifies an error that arrived after status 200 and has only its message.
 fn classify_stream_error(lower: &str, text: String, retry_after_ms: Option<u64>) -> ModelError {
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     if says(&["overloaded", "slow_down"]) {
@@ -108,8 +110,7 @@ fn classify_stream_error(lower: &str, text: String, retry_after_ms: Option<u64>)
     }
 }
 
-/// The words of an error body on one line: type, code and message where it is JSON, the text where it
-/// is not.
+/// Extracts an error body as one line: type, code and message if it is JSON, otherwise the text.
 fn error_text(body: &[u8]) -> String {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(value) => json_error_text(&value),
@@ -118,13 +119,13 @@ fn error_text(body: &[u8]) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The words as they may be written down: without the key, and cut.
+/// Returns the message in a form that may be stored: key redacted, length limited.
 fn printable_message(said: &str, key: Option<&Secret>) -> String {
     let struck = key.map_or_else(|| said.to_owned(), |key| key.redact_from(said));
     super::visible_text::escape_hidden_chars(truncate_message(&struck)).into_owned()
 }
 
-/// At most [`ERROR_BODY_BYTES_MAX`] of it.
+/// Truncates the message to [`ERROR_BODY_BYTES_MAX`].
 fn truncate_message(line: &str) -> &str {
     let mut end = line.len().min(ERROR_BODY_BYTES_MAX);
     while !line.is_char_boundary(end) {
@@ -133,7 +134,7 @@ fn truncate_message(line: &str) -> &str {
     &line[..end]
 }
 
-/// The wait that Google's servers name in the body, as `"retryDelay": "17s"`.
+/// Returns the delay that Google's servers put into the body, such as `"retryDelay": "17s"`.
 fn retry_delay_in_body_ms(body: &[u8]) -> Option<u64> {
     let value: Value = serde_json::from_slice(body).ok()?;
     let details = unwrap_error_list(&value)["error"]["details"].as_array()?;
@@ -164,9 +165,9 @@ fn json_error_text(value: &Value) -> String {
     if words.is_empty() { value.to_string() } else { words.join(": ") }
 }
 
-/// The wait a provider asks for, in milliseconds: `retry-after-ms`, `retry-after` in seconds (whole
-/// or not), or as a date, which is measured against the server's own `date` so that no clock here
-/// has to agree with it.
+/// Returns the delay that a provider requests, in milliseconds: from `retry-after-ms`, or from `retry-after`
+/// in seconds (integer or not) or as a date. A date is compared with the server's own `date` header, so that
+/// the local clock does not matter.
 pub(crate) fn retry_after_header_ms(header: impl Fn(&str) -> Option<String>) -> Option<u64> {
     if let Some(ms) = header("retry-after-ms").and_then(|text| parse_decimal_ms(&text, 1)) {
         return Some(ms);
@@ -182,7 +183,7 @@ pub(crate) fn retry_after_header_ms(header: impl Fn(&str) -> Option<String>) -> 
 
 fn parse_decimal_ms(text: &str, unit_ms: u32) -> Option<u64> {
     let number: f64 = text.trim().parse().ok()?;
-    // A saturating cast: what is absurdly long stays absurdly long, and the retry gives up on it.
+    // A saturating cast: an absurdly long delay stays absurdly long, and the retry gives up on it.
     (number >= 0.0).then(|| (number * f64::from(unit_ms)).ceil() as u64)
 }
 

@@ -1,6 +1,5 @@
-//! The one place that speaks HTTP to a model server. One call is one request: nothing here repeats,
-//! the driver waits and records each failure. No log line, no error and no event holds a key, a
-//! prompt or an answer.
+//! The HTTP client for model servers. One call is one request: nothing is retried here; the run loop waits
+//! and records each failure. No log line, error or event contains a key, a prompt or a reply.
 
 use std::{
     net::IpAddr,
@@ -35,31 +34,32 @@ pub const ANTHROPIC_BASE_URL: &str = "https://api.anthropic.com";
 /// OpenAI's own address.
 pub const OPENAI_BASE_URL: &str = "https://api.openai.com/v1";
 
-/// Longest wait for a connection: beyond it a host is not reachable.
+/// Longest wait for a connection; after it the host counts as unreachable.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for the first byte: a long prompt on a busy model, or a local one that loads, takes minutes.
+/// Longest wait for the first byte: a long prompt on a busy model, or a local model that is still loading,
+/// takes minutes.
 pub const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Longest pause within an answer: providers send signs of life every 15 s or so.
+/// Longest pause within a reply: providers send keep-alives about every 15 s.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Largest answer in bytes of the stream: a hundred times what the largest output limit needs.
+/// Largest reply, in bytes of the stream: a hundred times what the largest output limit needs.
 pub const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How long the end of an answer is waited for that is whole: counts may follow, but need not.
+/// How long to wait for the end of the stream after a complete reply: usage may follow, but need not.
 const STREAM_END_TIMEOUT: Duration = Duration::from_secs(5);
-/// So many times the wait for the first byte a server may say that it lives before an answer begins.
+/// How many times the first-byte timeout a server may send keep-alives before its reply begins.
 const QUEUED_TIMEOUT_FACTOR: u32 = 5;
-/// Longest that a call takes until the first sign of life of its answer, by the limits above, or a scripted model's pause
-/// ([`super::scripted::DELAY_MS_MAX`]), which is shorter.
+/// Longest time until the first sign of life of a call's reply, according to the limits above. A scripted
+/// model's delay ([`super::scripted::DELAY_MS_MAX`]) is shorter.
 pub const FIRST_EVENT_TIME_MAX: Duration =
     CONNECT_TIMEOUT.saturating_add(FIRST_BYTE_TIMEOUT.saturating_mul(QUEUED_TIMEOUT_FACTOR));
-/// How long the end of a finished stream is waited for, so that the connection can be used again.
+/// How long to wait for the end of a finished stream, so that the connection can be reused.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// How long a call waits for what.
+/// Timeouts of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelTimeouts {
-    /// For the connection.
+    /// For connecting.
     pub connect: Duration,
-    /// From sending the request to the first byte of the answer's body.
+    /// From sending the request to the first byte of the reply's body.
     pub first_byte: Duration,
     /// Between bytes.
     pub idle: Duration,
@@ -71,27 +71,27 @@ impl Default for ModelTimeouts {
     }
 }
 
-/// A client that cannot be made.
+/// Why a client could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelClientError {
-    /// Nobody speaks this protocol.
+    /// The protocol is not supported.
     #[error(transparent)]
     Provider(#[from] RenderError),
-    /// The address is none.
+    /// The address is invalid.
     #[error("`{0}` is not an http or https address; check --base-url")]
     InvalidBaseUrl(String),
-    /// The worker's owner did not name it, and it is not on this machine.
-    #[error("this worker speaks to no model server at `{0}`; its owner lists servers in worker.base_urls")]
+    /// The server is neither on the worker's allowlist nor on this machine.
+    #[error("this worker does not allow the model server `{0}`; its owner can add it to worker.base_urls")]
     ServerNotAllowed(String),
     /// `scripted:NAME` without a script.
-    #[error("no script named `{0}`; give one with the task or use a real model")]
+    #[error("no script named `{0}`; submit one with the task or use a real model")]
     NoScript(String),
     /// TLS could not be set up.
     #[error("TLS cannot be set up; install the system's CA certificates (package ca-certificates)")]
     Tls(#[source] reqwest::Error),
 }
 
-/// A connection to one model.
+/// A client for one model.
 #[derive(Debug)]
 pub struct ModelClient {
     transport: ModelTransport,
@@ -110,16 +110,16 @@ struct HttpTransport {
     url: Url,
     timeouts: ModelTimeouts,
     server_trust: ServerTrust,
-    /// It is the provider's own address, and none of those takes a request without a key.
+    /// Whether the address is the provider's own, where every request needs a key.
     needs_key: bool,
 }
 
 impl ModelClient {
-    /// A client of `model`, on a worker whose owner lists these servers. For `http:` no certificates are read, which
-    /// is most of a client's start.
+    /// Creates a client for `model`, on a worker with this server allowlist. For `http:` no certificates are
+    /// loaded, which is most of a client's startup time.
     ///
     /// # Errors
-    /// [`ClientError`]; a `scripted` model is made with [`ModelClient::scripted`].
+    /// [`ModelClientError`]; a `scripted` model is created with [`ModelClient::scripted`].
     pub fn new(
         model: &ModelRef,
         listed: &[String],
@@ -134,7 +134,7 @@ impl ModelClient {
         }
     }
 
-    /// A client that speaks to `model` in this way.
+    /// Creates a client that uses this protocol for `model`.
     pub(super) fn with_protocol(
         dialect: &'static dyn ProviderProtocol,
         model: &ModelRef,
@@ -159,16 +159,16 @@ impl ModelClient {
         })
     }
 
-    /// A client that plays `script` in this process.
+    /// Creates a client that plays `script` in this process.
     pub const fn scripted(script: Arc<ScriptedModel>) -> Self {
         Self { transport: ModelTransport::Scripted(script) }
     }
 
-    /// Sends one request and reads the whole answer. `attempt` counts the sendings of this call from
-    /// 1; only scripts look at it.
+    /// Sends one request and reads the complete reply. `attempt` counts the attempts of this call from 1;
+    /// only scripts use it.
     ///
     /// # Errors
-    /// [`ModelError`]; see [`super::next_delay`] for when to ask again.
+    /// [`ModelError`]; see [`super::next_delay`] for when to retry.
     pub async fn call(
         &self,
         request: &RenderedRequest,
@@ -193,7 +193,7 @@ fn endpoint_url(dialect: &dyn ProviderProtocol, base_url: Option<&str>) -> Resul
 fn http_client(url: &Url, timeouts: ModelTimeouts) -> Result<reqwest::Client, reqwest::Error> {
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("docket/", env!("CARGO_PKG_VERSION")))
-        // A redirect would carry the key to another host.
+        // A redirect would send the key to another host.
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
         .connect_timeout(timeouts.connect)
@@ -205,21 +205,22 @@ fn http_client(url: &Url, timeouts: ModelTimeouts) -> Result<reqwest::Client, re
     }
     if url.scheme() == "http" {
         let ring = Arc::new(rustls::crypto::ring::default_provider());
-        // No roots: should anything on this path try TLS all the same, it fails closed.
+        // No root certificates: an accidental TLS connection on this path fails closed.
         let tls = rustls::ClientConfig::builder_with_provider(ring)
             .with_safe_default_protocol_versions()
-            .expect("ring speaks TLS 1.2 and 1.3")
+            .expect("ring supports TLS 1.2 and 1.3")
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
         builder = builder.tls_backend_preconfigured(tls);
     } else {
-        // Refused where another part of the process has installed one: that one is then used.
+        // Fails if another part of the process has installed a provider; that one is then used.
         drop(rustls::crypto::ring::default_provider().install_default());
     }
     builder.build()
 }
 
-/// Whether the model is asked at an address of this machine, which means another server on another machine.
+/// Whether the model's address is on this machine. The same address means a different server on another
+/// machine.
 pub(crate) fn is_on_local_server(model: &ModelRef) -> bool {
     model.base_url.as_deref().and_then(|base| Url::parse(base).ok()).is_some_and(|url| is_loopback(&url))
 }
@@ -237,7 +238,7 @@ impl HttpTransport {
         key: Option<&Secret>,
         on_delta: OnDelta<'_>,
     ) -> Result<ModelReply, ModelError> {
-        // Whoever names a server in a task must not learn the worker's key by it.
+        // A person who names a server in a task must not obtain the worker's key through it.
         let key = key.filter(|_| self.server_trust == ServerTrust::Full);
         if self.needs_key && key.is_none() {
             let variable = self.protocol.key_variable();
@@ -268,7 +269,7 @@ impl HttpTransport {
         Ok(ModelReply { provider_request_id: request_id, ..answer })
     }
 
-    /// An error as whoever submitted the task may read it.
+    /// Redacts an error for the submitter of the task.
     fn redact_untrusted(&self, error: ModelError, status: u16) -> ModelError {
         match self.server_trust {
             ServerTrust::Full => error,
@@ -300,7 +301,7 @@ impl HttpTransport {
         }
     }
 
-    /// As much of a refusal as is kept; what breaks off in the middle is still worth reading.
+    /// Reads the stored part of an error body. An incomplete body is still useful.
     async fn read_error_body(&self, mut response: Response) -> Vec<u8> {
         // JSON around the message may be longer than the message.
         const READ_MAX: usize = 8 * ERROR_BODY_BYTES_MAX;
@@ -325,7 +326,7 @@ impl HttpTransport {
         let mut fold = self.protocol.stream_decoder();
         let mut first_byte_ms = None;
         let mut read = 0;
-        // A stream of events never begins like an object.
+        // An event stream never starts like a JSON object.
         let mut whole: Option<Vec<u8>> = None;
         let mut blank = true;
         let mut told = false;
@@ -334,7 +335,7 @@ impl HttpTransport {
                 (None, _) => {
                     (TimeoutKind::FirstByte, self.timeouts.first_byte.saturating_sub(started.elapsed()))
                 }
-                // Signs of life alone, which some send while a request waits for its turn.
+                // Only keep-alives, which some servers send while a request is queued.
                 (Some(_), false) => {
                     let queued =
                         (self.timeouts.first_byte * QUEUED_TIMEOUT_FACTOR).saturating_sub(started.elapsed());
@@ -348,9 +349,9 @@ impl HttpTransport {
             let bytes = match timeout(limit, response.chunk()).await {
                 Ok(Ok(Some(bytes))) => bytes,
                 Ok(Ok(None)) => break,
-                // The reason stands in a complete answer even where its connection then broke.
+                // A complete reply contains its stop reason even if the connection then broke.
                 Ok(Err(_)) => break,
-                // And so where nobody closes it.
+                // The same applies if the server leaves the connection open.
                 Err(_) if fold.is_complete() => break,
                 Err(_) => {
                     let whole = match which {
@@ -394,7 +395,7 @@ impl HttpTransport {
         }
         let folded = fold.finish()?;
         let total_ms = elapsed_ms(started);
-        // A connection whose body was not read to its end is closed; the next turn wants it.
+        // A connection is closed unless its body was read to the end, and the next turn wants to reuse it.
         drop(timeout(DRAIN_TIMEOUT, response.chunk()).await);
         Ok(ModelReply {
             parts: folded.parts,
@@ -407,12 +408,13 @@ impl HttpTransport {
     }
 }
 
-/// Whether this is an object to its end: nothing needs to be waited for that closes it.
+/// Whether this is a complete JSON object, so that no closing bytes need to be awaited.
 fn is_complete_object(bytes: &[u8]) -> bool {
     bytes.trim_ascii_end().ends_with(b"}") && serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
 }
 
-/// Takes what came as one object: an answer of a server that does not stream, or an error with status 200.
+/// Decodes a reply that arrived as one object: from a server that does not stream, or an error with status
+/// 200.
 fn decode_unstreamed(
     fold: &mut dyn StreamDecoder,
     body: &[u8],
@@ -437,7 +439,7 @@ fn model_error_from_stream(fault: StreamError, key: Option<&Secret>) -> ModelErr
             classify_error(ProviderErrorResponse { status: 200, retry_after_ms: None, body: &body }, key)
         }
         StreamError::NotJson(data) => {
-            // Struck out before it is cut: half a key is a key half told.
+            // Redacted before truncation, so that no part of a key remains.
             let start: String = redact_key(&data, key).chars().take(80).collect();
             ModelError::Protocol { detail: format!("an event that is no JSON: {}", start.escape_debug()) }
         }
@@ -460,7 +462,7 @@ fn elapsed_ms(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An error and its causes on one line: the outermost alone says only that a request failed.
+/// Formats an error and its causes on one line: the outermost error alone only says that a request failed.
 fn error_chain(error: reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);

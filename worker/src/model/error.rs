@@ -1,20 +1,20 @@
-//! Every way a model call can fail, and what follows from it: whether asking again can help, and
-//! what a person can do. The providers' statuses and texts are read in `classify`.
+//! Errors of model calls: every way a call can fail, whether a retry can help, and what a person can do. The
+//! providers' statuses and messages are interpreted in `classify`.
 
-/// Error bodies are kept up to this size, in bytes: enough for any provider's message, too little to
-/// fill a log with a proxy's error page.
+/// Largest stored part of an error body, in bytes: enough for any provider's message, too little to fill a
+/// log with a proxy's error page.
 pub const ERROR_BODY_BYTES_MAX: usize = 2048;
 
-/// Which time-out ended a call.
+/// The timeout that ended a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeoutKind {
-    /// No connection.
+    /// No connection was made.
     Connect,
-    /// Connected, and no byte of an answer.
+    /// Connected, but no byte of a reply arrived.
     FirstByte,
-    /// The answer stopped in the middle.
+    /// The reply stalled.
     Idle,
-    /// The run's budget of time ended.
+    /// The run's time budget ran out.
     Budget,
 }
 
@@ -48,19 +48,19 @@ mod remedy {
     pub(super) const PROTOCOL: &str = "check that --base-url speaks the provider's protocol and streams";
 }
 
-/// A model call that gave no answer. Holds no key: what servers echo of it is struck out.
+/// A failed model call. Contains no key: keys echoed by a server are redacted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// 429.
     #[error("the provider limits the rate of requests; {}", remedy::RATE)]
     RateLimited {
-        /// How long the provider wants to be left alone.
+        /// The delay that the provider requests.
         retry_after_ms: Option<u64>,
     },
-    /// 529, 503, or an overload told within the stream.
+    /// 529, 503, or an overload reported within the stream.
     #[error("the provider is overloaded; {}", remedy::OVERLOAD)]
     Overloaded {
-        /// How long the provider wants to be left alone.
+        /// The delay that the provider requests.
         retry_after_ms: Option<u64>,
     },
     /// Any other 5xx, and 408, 409, 425.
@@ -68,69 +68,70 @@ pub enum ModelError {
     Server {
         /// The HTTP status.
         status: u16,
-        /// How long the provider wants to be left alone.
+        /// The delay that the provider requests.
         retry_after_ms: Option<u64>,
     },
-    /// Credit or a spending limit is used up. Asking again costs time and gives the same.
+    /// Credit or a spending limit is used up. A retry costs time and fails again.
     #[error("the provider's spending limit is reached ({message}); {}", remedy::SPEND)]
     SpendLimit {
-        /// What the provider said.
+        /// The provider's message.
         message: String,
     },
-    /// No key, or one that the provider does not take.
+    /// The key is missing or rejected.
     #[error("the provider refused the key ({message}); {}", remedy::KEY)]
     Unauthorized {
-        /// What the provider said.
+        /// The provider's message.
         message: String,
     },
-    /// The server wants a key, and the worker gives it none: its owner did not list the server.
+    /// The server requires a key, but the worker does not send one because the server is not on its
+    /// allowlist.
     #[error("the model server wants a key (status {status}) and gets none; {}", remedy::WITHHELD)]
     KeyWithheld {
         /// The HTTP status.
         status: u16,
     },
-    /// The key is taken, but not for this model, or not from this place.
+    /// The key is valid, but not for this model or from this location.
     #[error("the provider refuses access to the model ({message}); {}", remedy::ACCESS)]
     Forbidden {
-        /// What the provider said.
+        /// The provider's message.
         message: String,
     },
     /// No key for a provider's own address; nothing was sent.
     #[error("the provider wants a key, and {variable} is not set; {}", remedy::NO_KEY)]
     NoKey {
-        /// The environment variable that it comes in.
+        /// The environment variable for the key.
         variable: &'static str,
     },
-    /// The provider does not take this request, now or later.
+    /// The provider rejects this request, now and later.
     #[error("the provider refused the request ({message}); {}", remedy::REQUEST)]
     InvalidRequest {
-        /// What the provider said.
+        /// The provider's message.
         message: String,
     },
-    /// The conversation exceeds the model's window.
+    /// The conversation exceeds the model's context window.
     #[error("the conversation is too long for the model ({message}); {}", remedy::CONTEXT)]
     ContextTooLong {
-        /// What the provider said.
+        /// The provider's message.
         message: String,
     },
-    /// The stream ended, or its connection broke, before a stop reason.
+    /// The stream ended or its connection broke before a stop reason arrived.
     #[error("the answer was cut before its end; {}", remedy::CUT)]
     CutStream,
-    /// Too long without a sign.
+    /// The server was silent for too long.
     #[error("{which} within {after_ms} ms; {}", remedy::TIMEOUT)]
     Timeout {
-        /// Which time-out.
+        /// The timeout that expired.
         which: TimeoutKind,
-        /// Its length.
+        /// The timeout's length.
         after_ms: u64,
     },
-    /// No connection, or it broke before an answer began.
+    /// The connection could not be made, or broke before a reply began.
     #[error("the model server cannot be reached ({detail}); {}", remedy::CONNECT)]
     Connect {
-        /// What the network said.
+        /// The network error.
         detail: String,
     },
-    /// The server answered with something that is not the protocol.
+    /// The response does not follow the protocol.
     #[error("the model server does not speak the protocol ({detail}); {}", remedy::PROTOCOL)]
     Protocol {
         /// What was wrong.
@@ -159,8 +160,8 @@ impl ModelError {
         }
     }
 
-    /// Whether a person has to act before the same request can succeed. The run waits for that; a new one
-    /// would buy again what was paid for, only to be stopped at the same place.
+    /// Whether a person has to act before the same request can succeed. The run waits for that; a new run
+    /// would pay again for work already done and stop at the same point.
     pub const fn needs_user_action(&self) -> bool {
         match self {
             Self::SpendLimit { .. }
@@ -200,7 +201,7 @@ impl ModelError {
         }
     }
 
-    /// What a person can do, in one line; it stands at the end of the message as well.
+    /// What a person can do, in one line; also the end of the error message.
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::RateLimited { .. } => remedy::RATE,
@@ -219,7 +220,7 @@ impl ModelError {
         }
     }
 
-    /// The message where nobody asks again whatever the error, and `instead` follows.
+    /// Formats the message with `instead` in place of the retry advice, for callers that never retry.
     pub fn without_retry(&self, instead: &str) -> String {
         let text = self.to_string();
         match text.strip_suffix(self.remedy()).filter(|_| self.is_retryable()) {
@@ -228,7 +229,7 @@ impl ModelError {
         }
     }
 
-    /// How long the provider wants to be left alone, where it said so.
+    /// The delay that the provider requests, if any.
     pub const fn retry_after_ms(&self) -> Option<u64> {
         match self {
             Self::RateLimited { retry_after_ms }

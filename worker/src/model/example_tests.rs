@@ -1,6 +1,6 @@
-//! A worked example: a provider of one's own. All of it stands here but its place in `Provider`, which is what gives it a name:
-//! the body that it is sent, its address and key, and how its answers come. It is spoken to over HTTP, by the client that
-//! speaks to the others.
+//! A worked example: a custom provider. Everything is in this file except its entry in `ModelProvider`, which
+//! gives it a name: the request body, address and key, and the format of its replies. It is called over HTTP
+//! by the same client as the others.
 
 use std::{collections::HashMap, sync::Arc, sync::Mutex};
 
@@ -20,7 +20,8 @@ use super::{
     stream_decoder::{DecodedReply, StreamError},
 };
 
-/// Takes `{"model": …, "said": [[side, text], …]}`, and says its words one event each, then what it counted.
+/// Takes `{"model": …, "said": [[side, text], …]}`, and streams its words, one per event, followed by the
+/// token counts.
 #[derive(Debug)]
 struct ParrotProtocol;
 
@@ -142,7 +143,7 @@ async fn custom_protocol_is_called_over_http_with_its_key() {
     let hears = Arc::clone(&heard);
     let say = move |headers: HeaderMap, body: Bytes| {
         let key = headers.get("x-parrot").map(|key| key.to_str().expect("ASCII").to_owned());
-        hears.lock().expect("nobody panics").push((key, body));
+        hears.lock().expect("no holder panics").push((key, body));
         async {
             "data: {\"word\":\"good \"}\n\ndata: {\"word\":\"day\"}\n\ndata: {\"heard\":9,\"said\":2}\n\n"
         }
@@ -169,6 +170,6 @@ async fn custom_protocol_is_called_over_http_with_its_key() {
         (9, 2, StopReason::EndTurn)
     );
     assert!(told.contains("good ") && told.contains("day"), "{told}");
-    assert_eq!(*heard.lock().expect("nobody panics"), [(Some("polly".to_owned()), body)]);
+    assert_eq!(*heard.lock().expect("no holder panics"), [(Some("polly".to_owned()), body)]);
     server.abort();
 }

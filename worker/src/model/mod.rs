@@ -1,12 +1,13 @@
-//! Models: from a conversation to the exact bytes of a request, over HTTP, and back to an answer.
+//! Model access: turns a conversation into the exact bytes of a request, sends it over HTTP, and decodes the
+//! reply.
 //!
-//! What belongs to it: the protocols (Anthropic Messages, OpenAI Chat Completions and Responses), time-outs,
-//! typed errors, prices, the rule how long to wait, and the scripted model. What does not: waiting, counting
-//! attempts and recording, which are the driver's. Engines may call [`render`] and [`request_hash`],
-//! which are pure; only the driver may call [`ModelClient`].
+//! Included: the protocols (Anthropic Messages, OpenAI Chat Completions and Responses), timeouts, typed
+//! errors, prices, the retry delay rule, and the scripted model. Not included: waiting, counting attempts and
+//! recording, which belong to the run loop. Engines may call [`render`] and [`request_hash`], which are pure;
+//! only the run loop may call [`ModelClient`].
 //!
-//! Invariants: the same request and blobs render to the same bytes; no call is repeated here; a stream
-//! without a stop reason is never an answer; a key stands in no error, log line or `Debug` output.
+//! Invariants: the same request and blobs render to the same bytes; no call is retried here; a stream without
+//! a stop reason is never a reply; no error, log line or `Debug` output contains a key.
 
 mod anthropic;
 mod classify;

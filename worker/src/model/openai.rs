@@ -1,5 +1,5 @@
-//! OpenAI Chat Completions, as OpenAI and the many servers that imitate it speak it: a request's body,
-//! and the folding of its stream into an answer. Pure; the client moves the bytes.
+//! OpenAI Chat Completions, as implemented by OpenAI and many compatible servers: renders request bodies and
+//! decodes streams into replies. Pure; the client performs the I/O.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ use super::{
     stream_decoder::{DecodedReply, StreamError},
 };
 
-/// How it is spoken to.
+/// Implementation of the OpenAI Chat Completions protocol.
 #[derive(Debug)]
 pub(super) struct ChatCompletionsProtocol;
 
@@ -56,11 +56,11 @@ impl ProviderProtocol for ChatCompletionsProtocol {
     }
 }
 
-/// What precedes the messages.
+/// The fields before the messages.
 #[derive(Serialize)]
 struct ChatHead<'a> {
     model: &'a str,
-    /// OpenAI's own newer models refuse `max_tokens`; other servers know nothing else.
+    /// OpenAI's newer models reject `max_tokens`; other servers support nothing else.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_completion_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ struct ChatHead<'a> {
     reasoning_effort: Option<&'static str>,
 }
 
-/// What follows them.
+/// The fields after the messages.
 #[derive(Serialize)]
 struct ChatTail<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -128,7 +128,7 @@ struct ChatFunctionCall<'a> {
     arguments: String,
 }
 
-/// Fields in which servers send reasoning; it goes back in the one it came in.
+/// Fields in which servers send reasoning; it is sent back in the field it arrived in.
 const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
 
 fn body_frame(request: &ModelRequest) -> BodyFrame {
@@ -178,7 +178,7 @@ fn write_turn(turn: &ConversationTurn<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Results are messages of their own and stand before any text.
+/// Tool results are separate messages that precede any text.
 fn push_user_messages<'a>(turn: &'a ConversationTurn<'a>, messages: &mut Vec<ChatMessage<'a>>) {
     for part in &turn.parts {
         if let TurnPart::ToolResult { call, text, is_error } = part {
@@ -193,7 +193,7 @@ fn push_user_messages<'a>(turn: &'a ConversationTurn<'a>, messages: &mut Vec<Cha
     }
 }
 
-/// A result's text. The protocols have no mark for a failure, so the text says it.
+/// Returns a tool result's text. The OpenAI protocols have no failure flag, so the text says it.
 pub(super) fn tool_result_text(text: &str, is_error: bool) -> Cow<'_, str> {
     let told = text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"));
     if is_error && !told { Cow::Owned(format!("Error: {text}")) } else { Cow::Borrowed(text) }
@@ -242,7 +242,7 @@ fn join_texts<'a>(turn: &'a ConversationTurn<'a>) -> Option<Cow<'a, str>> {
     Some(Cow::Owned(format!("{first}\n\n{}", rest.join("\n\n"))))
 }
 
-/// The answer so far.
+/// Decoder state: the reply so far.
 #[derive(Debug, Default)]
 pub(super) struct ChatDecoder {
     reasoning: Map<String, Value>,
@@ -346,8 +346,8 @@ impl StreamDecoder for ChatDecoder {
 }
 
 impl ChatDecoder {
-    /// Takes a piece of a call. Servers differ: some send no index, some the same index for all calls,
-    /// each then with an id and a name of its own; some send the id with every piece.
+    /// Adds a part of a tool call. Servers differ: some send no index; some send the same index for all
+    /// calls, each with its own id and name; some send the id with every part.
     fn push_call_delta(&mut self, piece: &Value, on_delta: OnDelta<'_>) {
         let function = &piece["function"];
         let id = piece["id"].as_str().unwrap_or_default();
@@ -389,14 +389,14 @@ impl ChatDecoder {
     }
 }
 
-/// Where a thought is kept that came as text, tags and all, to go back as it came.
+/// Key under which inline reasoning is stored, with its tags, so that it is sent back unchanged.
 const INLINE_THOUGHT_KEY: &str = "think";
-/// How models mark thoughts in their text, where no server takes them out.
+/// The tags with which models mark reasoning in their text, if the server does not extract it.
 const THOUGHT_TAGS: (&str, &str) = ("<think>", "</think>");
 
-/// A text's thought, with its tags and the blanks behind it, and the rest. One that is not closed is all there is:
-/// the answer ended before anything was said. Some templates open it themselves, so that only its end is seen, which
-/// then stands on a line of its own.
+/// Splits a text into its inline reasoning (with tags and trailing white space) and the rest. Reasoning
+/// without a closing tag is the complete text: the reply ended before any answer. Some chat templates contain
+/// the opening tag, so that only the closing tag appears, on a line of its own.
 fn split_inline_thought(text: &str) -> (&str, &str) {
     let (open, close) = THOUGHT_TAGS;
     let end = match text.find(close).map(|at| at + close.len()) {
@@ -414,7 +414,7 @@ fn split_inline_thought(text: &str) -> (&str, &str) {
     text.split_at(text.len() - said.len())
 }
 
-/// Here the cached tokens are part of the prompt's; our counts are apart.
+/// This protocol counts cached tokens as part of the prompt tokens; ours are separate.
 fn parse_usage(usage: &Value) -> TokenUsage {
     let details = &usage["prompt_tokens_details"];
     let tokens = |value: &Value| value.as_u64().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What models cost and can take: the built-in table, with the user's own entries over it. Asked once
-//! when a run starts; the answer is pinned in the run, so that a later table changes no decision. Pure.
+//! Prices and limits of models: the built-in table, overridden by the user's own entries. Read once when a
+//! run starts and pinned in the run, so that later changes of the table affect no decision. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,34 +13,34 @@ use super::provider_protocol::ModelProvider;
 
 const BUILT_IN: &str = include_str!("prices.toml");
 
-/// Context window of a model that no entry names: what most local servers are started with at least.
+/// Context window of a model without an entry, in tokens: the usual minimum of local servers.
 const UNKNOWN_CONTEXT_TOKENS: u64 = 32_768;
-/// Largest answer of such a model.
+/// Largest reply of a model without an entry, in tokens.
 const UNKNOWN_OUTPUT_TOKENS_MAX: u64 = 4096;
 
-/// What a model can take.
+/// The limits of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelLimits {
-    /// Context window, or the part of it that is sold at the listed price.
+    /// Context window, or the part of it that is sold at the listed price, in tokens.
     pub context_tokens: u64,
-    /// Largest answer.
+    /// Largest reply, in tokens.
     pub output_tokens_max: u64,
 }
 
-/// What the table says of one model.
+/// The table's data for one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PriceEntry {
-    /// Prices; all 0 where unknown.
+    /// Prices; all 0 if unknown.
     pub prices: TokenPrices,
-    /// Limits; cautious ones where unknown.
+    /// Limits; conservative ones if unknown.
     pub limits: ModelLimits,
-    /// How hard it is to think, where its entry says so.
+    /// The reasoning effort, if the entry sets one.
     pub effort: Option<ReasoningEffort>,
-    /// Its sampling temperature in thousandths, where its entry says so.
+    /// The sampling temperature in thousandths, if the entry sets one.
     pub temperature_milli: Option<u32>,
-    /// Whether its answers are limited by `max_completion_tokens`, where its entry says so.
+    /// Whether the reply limit is sent as `max_completion_tokens`, if the entry says so.
     pub completion_tokens: Option<bool>,
-    /// Whether an entry names the model. Unknown prices are to be shown as unknown, not as free.
+    /// Whether an entry names the model. Unknown prices must be displayed as unknown, not as free.
     pub is_known: bool,
 }
 
@@ -50,33 +50,29 @@ pub struct PriceTable {
     entries: BTreeMap<String, PriceEntry>,
 }
 
-/// A price file that cannot be read. Names the key, so that the user finds the line.
+/// Why a price file could not be read. Names the key, so that the user finds the line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PriceError {
-    /// No TOML.
-    #[error("the price file is not TOML: {0}; compare it with the built-in table")]
+    /// Not valid TOML.
+    #[error("the price file is not valid TOML: {0}; compare it with the built-in table")]
     Syntax(String),
-    /// An entry is no table, or its name has no provider.
+    /// An entry is not a table, or its name has no provider.
     #[error(
-        "`{0}` must be a table named [\"provider:model\"] with input, output, cache_read, cache_write, context_tokens, output_tokens_max, and effort, temperature, answer_limit at will"
+        "`{0}` must be a table named [\"provider:model\"] with input, output, cache_read, cache_write, context_tokens, output_tokens_max, and optionally effort, temperature, answer_limit"
     )]
     InvalidEntry(String),
-    /// A key that does not belong there.
-    #[error("`{entry}.{key}` is not known; remove it")]
+    /// An unknown key.
+    #[error("unknown key `{entry}.{key}`; remove it")]
     UnknownKey {
-        /// The entry.
         entry: String,
-        /// The key.
         key: String,
     },
-    /// A key is missing, or its value is not what it must be.
+    /// A key is missing or its value is invalid.
     #[error("`{entry}.{key}` must be {expected}")]
     InvalidValue {
-        /// The entry.
         entry: String,
-        /// The key.
         key: &'static str,
-        /// What stands there in a right file.
+        /// A description of the valid value.
         expected: &'static str,
     },
 }
@@ -94,7 +90,7 @@ const ENTRY_KEYS: [&str; 9] = [
 ];
 
 impl PriceTable {
-    /// The built-in table, with the entries of `user` (TOML of the same form) added or replaced.
+    /// Loads the built-in table, with the entries of `user` (TOML of the same form) added or replaced.
     ///
     /// # Errors
     /// [`PriceError`] at the first mistake in `user`.
@@ -106,8 +102,8 @@ impl PriceTable {
         Ok(Self { entries })
     }
 
-    /// What is known of `model`: the entry with the longest prefix of its name. A model costs the same by
-    /// whichever protocol of its provider it is asked.
+    /// Returns the entry with the longest matching name prefix. A model costs the same through every protocol
+    /// of its provider.
     pub fn entry_for(&self, model: &ModelRef) -> PriceEntry {
         let own = self.entry_by_name(&model.to_string());
         if own.is_known || ModelProvider::for_model(model) != Ok(ModelProvider::OpenAiResponses) {
@@ -140,12 +136,12 @@ impl PriceTable {
         )
     }
 
-    /// `model` as a run pins it that has no other.
+    /// The pinned models of a run that uses only `model`.
     pub fn single_model(&self, model: &ModelRef) -> RunModels {
         RunModels::single_model(model.clone(), self.model_terms(model))
     }
 
-    /// The terms of `model` as a run pins them.
+    /// The terms of `model`, as pinned in a run.
     pub fn model_terms(&self, model: &ModelRef) -> ModelTerms {
         let listed = self.entry_for(model);
         ModelTerms {
@@ -162,7 +158,7 @@ impl PriceTable {
     }
 }
 
-/// Why a budget of money cannot be kept with a model that the price table does not name, and what to do.
+/// Explains why a money budget cannot be enforced for a model without a price entry, and what to do.
 pub fn unknown_price_message(model: &ModelRef) -> String {
     format!(
         "a budget of money cannot be kept: no price is known for {model}; add [prices.\"{model}\"] to docket.toml, \
@@ -170,14 +166,14 @@ pub fn unknown_price_message(model: &ModelRef) -> String {
     )
 }
 
-/// Hosts of OpenAI's models at Azure.
+/// Hosts of OpenAI models on Azure.
 const AZURE_HOSTS: [&str; 3] =
     [".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"];
-/// Beginnings of names of OpenAI's models that think: they refuse `max_tokens`, also behind a gateway.
+/// Name prefixes of OpenAI's reasoning models: they reject `max_tokens`, even behind a gateway.
 const REASONING_MODEL_PREFIXES: [&str; 4] = ["o1", "o3", "o4", "gpt-5"];
 
-/// Whether a model in Chat Completions is OpenAI's own, and refuses `max_tokens` or may do so; other servers mostly
-/// know nothing else.
+/// Whether a model in Chat Completions is one of OpenAI's own and may reject `max_tokens`. Other servers
+/// mostly support nothing else.
 fn requires_completion_tokens_field(model: &ModelRef) -> bool {
     if ModelProvider::for_model(model) != Ok(ModelProvider::OpenAi) {
         return false;
@@ -258,7 +254,7 @@ fn parse_entry(name: &str, value: &Value) -> Result<PriceEntry, PriceError> {
     })
 }
 
-/// Dollars per million tokens are thousands of nano-dollars per token.
+/// Dollars per million tokens equal thousands of nano-dollars per token.
 fn parse_nano_dollars(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

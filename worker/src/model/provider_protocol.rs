@@ -1,7 +1,9 @@
-//! How a provider is spoken to: all that tells one from another, and which there are.
+//! Provider protocols: the interface that covers all differences between providers, and the list of
+//! providers.
 //!
-//! To add one: a module that implements [`Dialect`] and, for its answers, [`AnswerFold`], and its place in [`Provider`]. A worked
-//! example stands in `example_tests.rs`. Rendering and folding are pure; only the client moves bytes.
+//! To add one: write a module that implements [`ProviderProtocol`] and, for its replies, [`StreamDecoder`],
+//! and add it to [`ModelProvider`]. `example_tests.rs` contains a worked example. Rendering and decoding are
+//! pure; only the client performs I/O.
 
 use docket_schema::message::ModelRef;
 use serde_json::Value;
@@ -16,79 +18,80 @@ use super::{
     stream_decoder::{DecodedReply, StreamError},
 };
 
-/// See the module.
+/// A provider's protocol; see the module documentation.
 pub(super) trait ProviderProtocol: std::fmt::Debug + Sync {
     /// The provider's own address.
     fn base_url(&self) -> &'static str;
 
-    /// Where requests are posted to, at the provider's own address or another.
+    /// The URL for requests, at the provider's own address or another one.
     fn endpoint_url(&self, base: &str) -> String;
 
-    /// The environment variable that holds its key.
+    /// The environment variable that contains its key.
     fn key_variable(&self) -> &'static str;
 
     /// The header that carries the key.
     fn key_header(&self, key: &str) -> (&'static str, String);
 
-    /// Headers of every request beside that.
+    /// Additional headers of every request.
     fn extra_headers(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
 
-    /// What stands around the conversation in a body.
+    /// The parts of a body around the conversation.
     fn body_frame(&self, request: &ModelRequest) -> BodyFrame;
 
-    /// Appends a turn's messages, with commas between them.
+    /// Appends a turn's messages, separated by commas.
     fn write_turn(&self, turn: &ConversationTurn<'_>, marked: bool, out: &mut Vec<u8>);
 
-    /// How many turns of the user's side bear a cache mark, counted from the end.
+    /// Number of user turns with a cache mark, counted from the end.
     fn cache_marked_turns(&self) -> usize {
         0
     }
 
-    /// An answer of which nothing has come yet.
+    /// Creates a decoder for a new reply.
     fn stream_decoder(&self) -> Box<dyn StreamDecoder>;
 }
 
-/// An answer as its events come.
+/// An incremental decoder of a reply.
 pub(super) trait StreamDecoder: std::fmt::Debug + Send {
-    /// Takes one event.
+    /// Processes one event.
     fn push_event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamError>;
 
-    /// Takes an answer that came whole where a stream was asked for. Gives `false` for what is no answer.
+    /// Decodes a reply that arrived as a whole although a stream was requested. Returns `false` if `body` is
+    /// not a reply.
     fn push_full_reply(&mut self, body: &Value, on_delta: OnDelta<'_>) -> Result<bool, StreamError>;
 
-    /// Whether the answer is whole, though more may come.
+    /// Whether the reply is complete, although more events may follow.
     fn is_complete(&self) -> bool;
 
-    /// Whether nothing more is to come.
+    /// Whether no more events will follow.
     fn is_finished(&self) -> bool;
 
-    /// The whole answer.
+    /// Returns the complete reply.
     fn finish(self: Box<Self>) -> Result<DecodedReply, ModelError>;
 }
 
-/// The protocols that are spoken.
+/// The supported protocols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ModelProvider {
     /// Anthropic Messages.
     Anthropic,
-    /// OpenAI Chat Completions, which most servers speak.
+    /// OpenAI Chat Completions, which most servers support.
     OpenAi,
-    /// OpenAI Responses: the only one in which OpenAI's own models keep their reasoning from call to call.
+    /// OpenAI Responses: the only protocol in which OpenAI's own models keep their reasoning between calls.
     OpenAiResponses,
     /// A script in place of a model.
     Scripted,
 }
 
 impl ModelProvider {
-    /// All of them.
+    /// All providers.
     pub const ALL: [Self; 4] = [Self::Anthropic, Self::OpenAi, Self::OpenAiResponses, Self::Scripted];
 
-    /// The protocol a model is spoken to with.
+    /// Returns the protocol of a model.
     ///
     /// # Errors
-    /// [`RenderError::UnknownProvider`].
+    /// [`RenderError::UnknownProvider`] if the model's provider is not supported.
     pub fn for_model(model: &ModelRef) -> Result<Self, RenderError> {
         let found = Self::ALL.into_iter().find(|provider| provider.name() == model.provider);
         found.ok_or_else(|| RenderError::UnknownProvider(model.provider.clone()))
@@ -104,7 +107,8 @@ impl ModelProvider {
         }
     }
 
-    /// How it is spoken to. The scripted model reads Anthropic's form: it keeps the sides of a conversation apart.
+    /// The protocol's implementation. The scripted model reads Anthropic's form, because it separates the
+    /// sides of a conversation.
     pub(super) fn protocol(self) -> &'static dyn ProviderProtocol {
         match self {
             Self::Anthropic | Self::Scripted => &AnthropicProtocol,
@@ -113,7 +117,7 @@ impl ModelProvider {
         }
     }
 
-    /// The environment variable that holds its key; `None` where none is needed.
+    /// The environment variable that contains its key; `None` if no key is needed.
     pub fn key_variable(self) -> Option<&'static str> {
         match self {
             Self::Anthropic | Self::OpenAi | Self::OpenAiResponses => Some(self.protocol().key_variable()),
@@ -121,7 +125,7 @@ impl ModelProvider {
         }
     }
 
-    /// Under which name a worker holds its key: protocols of one provider share one.
+    /// The name under which a worker stores its key: protocols of one provider share one.
     pub const fn key_name(self) -> &'static str {
         match self {
             Self::OpenAi | Self::OpenAiResponses => "openai",

@@ -1,5 +1,5 @@
-//! Golden bytes of the protocols, what rendering refuses, and a property: whatever well-formed
-//! conversation goes in, providers accept what comes out.
+//! Golden bytes of the protocols, conversations that rendering rejects, and a property: providers accept the
+//! rendering of every well-formed conversation.
 
 use std::collections::HashMap;
 
@@ -61,7 +61,7 @@ fn model_request(model: &str, messages: Vec<Message>) -> ModelRequest {
     }
 }
 
-/// Every kind of part, and what goes wrong with each.
+/// A conversation with every kind of part, including invalid ones.
 fn every_part(thinking_of: &str, thinking: Value) -> (Vec<Message>, BlobMap) {
     let long = b"a long file\x1b[0m".to_vec();
     let blob = BlobRef::for_bytes(&long);
@@ -114,13 +114,13 @@ fn golden_bytes_of_openai() {
     let mut request = model_request("openai:gpt-x", messages);
     let body = render(&request, &blobs).expect("well-formed");
     insta::assert_snapshot!("openai_body", String::from_utf8(body).expect("UTF-8"));
-    // Elsewhere the limit has its older name.
+    // Other servers use the older name of the limit.
     request.model.base_url = Some("http://localhost:11434/v1".to_owned());
     request.temperature_milli = None;
     let body: Value = serde_json::from_slice(&render(&request, &blobs).expect("well-formed")).expect("JSON");
     assert_eq!((&body["max_tokens"], &body["max_completion_tokens"]), (&json!(8192), &Value::Null));
     assert_eq!(body["temperature"], Value::Null);
-    // But for OpenAI's own models, wherever they are.
+    // OpenAI's own models are the exception, on any server.
     request.use_completion_tokens_field = true;
     let body: Value = serde_json::from_slice(&render(&request, &blobs).expect("well-formed")).expect("JSON");
     assert_eq!((&body["max_tokens"], &body["max_completion_tokens"]), (&Value::Null, &json!(8192)));
@@ -145,7 +145,7 @@ fn effort_uses_the_field_of_each_protocol() {
         assert_eq!((&chat["reasoning_effort"], &chat["temperature"]), (&json!(name), &json!(0.3)));
         let responses = body("openai-responses:gpt-5-x", Some(effort), 64_000);
         assert_eq!(responses["reasoning"], json!({"effort": name}));
-        // Who thinks takes no temperature there.
+        // With thinking, the API does not accept a temperature.
         let messages = body("anthropic:claude-opus-4-6", Some(effort), 64_000);
         assert_eq!(messages["thinking"], json!({"type": "adaptive"}));
         assert_eq!(
@@ -155,13 +155,13 @@ fn effort_uses_the_field_of_each_protocol() {
         let older = body("anthropic:claude-sonnet-4-20250514", Some(effort), 64_000);
         assert_eq!(older["thinking"], json!({"type": "enabled", "budget_tokens": budget}));
         assert_eq!((&older["output_config"], &older["temperature"]), (&Value::Null, &Value::Null));
-        // A budget has to be less than the whole answer, and cannot be very small.
+        // A budget has to be smaller than the complete reply, and has a minimum.
         let short = body("anthropic:claude-haiku-4-5", Some(effort), 3000);
         assert_eq!(short["thinking"]["budget_tokens"], json!(budget.min(1500)));
         let shorter = body("anthropic:claude-haiku-4-5", Some(effort), 2000);
         assert_eq!((&shorter["thinking"], &shorter["temperature"]), (&Value::Null, &json!(0.3)));
     }
-    // Between a call and its result thinking stays as it was.
+    // Between a call and its result the thinking mode must not change.
     for (thought, max_output_tokens, budget) in [
         (Some(false), 64_000, None),
         (Some(true), 1500, Some(1024)),
@@ -195,7 +195,7 @@ fn golden_bytes_of_openai_responses() {
     let mut request = model_request("openai-responses:gpt-5-x", messages);
     let body = render(&request, &blobs).expect("well-formed");
     insta::assert_snapshot!("openai_responses_body", String::from_utf8(body).expect("UTF-8"));
-    // A model that does not reason refuses to be asked for its reasoning.
+    // A model without reasoning rejects a request for its reasoning.
     for (name, asks) in [("gpt-4.1", false), ("gpt-5-chat-latest", false), ("gpt-5-mini", true), ("o3", true)]
     {
         request.model.name = name.to_owned();
@@ -279,12 +279,12 @@ fn previous_request_is_a_prefix_up_to_its_cache_marks() {
     assert_eq!(before[10], after[10]);
 }
 
-/// One answer of the model and what became of it.
+/// One reply of the model and the results of its calls.
 #[derive(Debug, Clone)]
 struct ToolBatch {
     results: Vec<String>,
     tell: Option<String>,
-    /// By how much the results are out of order.
+    /// How far the results are rotated out of order.
     rotate: usize,
     /// Each result in a message of its own.
     split: bool,
@@ -301,8 +301,8 @@ prop_compose! {
     }
 }
 
-/// A conversation as the driver makes it: each batch with its results in any order, maybe split over
-/// several user messages, maybe with a person's text between them, maybe with an empty answer.
+/// A conversation as the run loop builds it: each batch with its results in any order, possibly split over
+/// several user messages, possibly with a person's text between them, possibly with an empty reply.
 fn conversation(batches: &[ToolBatch]) -> Vec<Message> {
     let mut messages = vec![user_message(vec![text_part("go")])];
     for (index, ToolBatch { results, tell, rotate, split }) in batches.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! What a model answered, free of any provider's shape, and the pieces of it that stream past.
-//! Made by the providers' folds and by the scripted model; read by the driver, which records it.
+//! A model's reply, independent of any provider's format, and its streamed deltas. Produced by the stream
+//! decoders and the scripted model; recorded by the run loop.
 
 use docket_schema::{
     content::Content,
@@ -8,25 +8,25 @@ use docket_schema::{
 };
 use serde_json::Value;
 
-/// A whole answer. It may hold neither text nor call: the engine then asks again.
+/// A complete reply. It may contain neither text nor calls: the engine then asks again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelReply {
-    /// What was said, in order.
+    /// The parts, in order.
     pub parts: Vec<ReplyPart>,
-    /// Why it ended. An answer without a reason is no answer but [`super::ModelError::CutStream`].
+    /// Why the reply ended. Without a reason the call failed with [`super::ModelError::CutStream`].
     pub stop_reason: StopReason,
-    /// Tokens as the provider counted them; zeros where it counted none.
+    /// Tokens as counted by the provider; zeros if it did not count them.
     pub usage: TokenUsage,
-    /// The provider's name of the request, for its support.
+    /// The provider's id of the request, for its support.
     pub provider_request_id: Option<String>,
-    /// From sending the request to the first byte of the answer's body.
+    /// From sending the request to the first byte of the reply's body.
     pub first_byte_ms: u64,
-    /// From sending the request to the end of the answer.
+    /// From sending the request to the end of the reply.
     pub total_ms: u64,
 }
 
 impl ModelReply {
-    /// Bytes of what was said, thought and called.
+    /// The size of text, reasoning and calls, in bytes.
     #[must_use]
     pub fn content_bytes(&self) -> u64 {
         let of = |part: &ReplyPart| match part {
@@ -38,43 +38,43 @@ impl ModelReply {
     }
 }
 
-/// A piece of an answer.
+/// A part of a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplyPart {
     /// Text; never empty.
     Text(String),
-    /// Reasoning in the provider's own shape, to be sent back as it came.
+    /// Reasoning in the provider's own format, to be sent back unchanged.
     Thinking {
-        /// Whose shape `data` has: `anthropic`, `openai`, `openai-responses`.
+        /// The format of `data`: `anthropic`, `openai`, `openai-responses`.
         provider: String,
         /// The provider's object.
         data: Value,
     },
-    /// A call of a tool.
+    /// A tool call.
     ToolUse {
-        /// The provider's name of the call; some servers repeat it or leave it out.
+        /// The provider's id of the call; some servers repeat or omit it.
         provider_id: String,
         /// The tool as the model named it; it may not exist.
         name: String,
-        /// The arguments as the model wrote them; they may be no JSON.
+        /// The arguments as the model wrote them; they may not be valid JSON.
         args_json: String,
     },
 }
 
-/// A piece of an answer while it streams: for people who watch. Never recorded.
+/// A delta of a reply while it streams, for people who watch. Never recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyDelta<'a> {
     /// More text.
     Text(&'a str),
     /// More reasoning.
     Thinking(&'a str),
-    /// A call of this tool begins.
+    /// The start of a call of this tool.
     ToolUse(&'a str),
-    /// Bytes came, whatever they say: the server lives.
+    /// Bytes arrived, whatever their content: the server is alive.
     KeepAlive,
 }
 
-/// Who is told of each [`Delta`].
+/// Callback that receives each [`ReplyDelta`].
 pub type OnDelta<'a> = &'a mut (dyn FnMut(ReplyDelta<'_>) + Send);
 
 impl ModelReply {
@@ -87,7 +87,7 @@ impl ModelReply {
         })
     }
 
-    /// The answer as parts of the conversation; its calls get docket's names (`t3-0`, `t3-1`, …).
+    /// Converts the reply to parts of the conversation. Its calls get docket's ids (`t3-0`, `t3-1`, …).
     pub fn into_message_parts(self, turn: Turn) -> Vec<MessagePart> {
         let mut calls = 0;
         let part = |part| match part {
@@ -104,8 +104,8 @@ impl ModelReply {
     }
 }
 
-/// Arguments as [`ToolUse`] holds them: the object, or `null` and the text that is no JSON object.
-/// No text at all means no arguments: some models write nothing for a tool that needs none.
+/// Parses arguments for [`ToolUse`]: the object, or `null` and the original text if it is not a JSON object.
+/// An empty text means no arguments, because some models write nothing for a tool that needs none.
 pub fn parse_tool_args(args_json: String) -> (Value, Option<String>) {
     if args_json.trim().is_empty() {
         return (Value::Object(serde_json::Map::new()), None);

@@ -1,9 +1,9 @@
-//! A model request, and its rendering to the exact bytes of a body. Pure: the same request and blobs
-//! give the same bytes on any machine, so that the log needs only their hash. Called by engines'
-//! `render` and by replay.
+//! Model requests, and their rendering to the exact bytes of a body. Pure: the same request and blobs give
+//! the same bytes on any machine, so that the log needs only their hash. Called by the engines' `render` and
+//! by replay.
 //!
-//! Rendering is also where a conversation that a provider would refuse is caught: a call without its
-//! one result in the next message is [`RenderError`], never a request.
+//! Rendering also detects conversations that a provider would reject: a call without exactly one result in
+//! the next message is a [`RenderError`], never a request.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -25,41 +25,42 @@ use super::{
     visible_text,
 };
 
-/// Everything a body is made of.
+/// All inputs of a body.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelRequest {
-    /// Which model, at which address.
+    /// The model and its address.
     pub model: ModelRef,
     /// The system prompt; empty = none.
     pub system: String,
-    /// The tools, in the order the model is told of them.
+    /// The tools, in the order in which they are sent.
     pub tools: Vec<ToolSpec>,
-    /// The conversation. Begins and ends with the user's side.
+    /// The conversation. It begins and ends with the user's side.
     pub messages: Vec<Message>,
-    /// Largest answer.
+    /// Largest reply, in tokens.
     pub max_output_tokens: u32,
-    /// Sampling temperature in thousandths (700 = 0.7). `None` leaves it out, as newer models demand.
+    /// Sampling temperature in thousandths (700 = 0.7). `None` omits it, as newer models require.
     pub temperature_milli: Option<u32>,
-    /// How hard the model thinks. `None` leaves it to the provider.
+    /// Reasoning effort. `None` leaves it to the provider.
     pub effort: Option<ReasoningEffort>,
-    /// In Chat Completions: name the limit `max_completion_tokens` wherever the model is.
+    /// In Chat Completions: send the limit as `max_completion_tokens`, whatever the server.
     pub use_completion_tokens_field: bool,
-    /// Whether the answer whose calls' results come last began with a thought; see [`crate::engine::Manner`].
+    /// Whether the reply whose calls have the last results began with reasoning; see
+    /// [`crate::engine::SamplingOptions`].
     pub began_with_thought: Option<bool>,
 }
 
-/// A rendered request: what is sent, and where.
+/// A rendered request and its destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenderedRequest {
-    /// Which model, at which address.
+    /// The model and its address.
     pub model: ModelRef,
     /// The body's bytes.
     pub body: Bytes,
 }
 
-/// Where rendering finds parts that are out of line.
+/// Provides the blobs of parts that are not stored inline.
 pub trait BlobSource {
-    /// The blob's bytes; `None` where they are not at hand.
+    /// Returns the blob's bytes; `None` if they are not available.
     fn get(&self, blob: &BlobRef) -> Option<Bytes>;
 }
 
@@ -69,46 +70,46 @@ impl BlobSource for HashMap<BlobHash, Bytes> {
     }
 }
 
-/// A request that cannot be sent. All but `MissingBlob` and `UnknownProvider` are faults of the engine
-/// or of the log.
+/// Why a request cannot be rendered. All but `MissingBlob` and `UnknownProvider` are bugs in the engine or
+/// damage of the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
-    /// A part's blob is not at hand.
+    /// A part's blob is not available.
     #[error("blob {0} of the conversation is missing; fetch it before rendering")]
     MissingBlob(BlobHash),
-    /// A part's base64 does not decode.
-    #[error("a part of the conversation holds damaged base64; run `docket verify` on the run")]
+    /// A part's base64 cannot be decoded.
+    #[error("a part of the conversation contains damaged base64; run `docket verify` on the run")]
     DamagedBase64,
-    /// Nobody speaks this protocol.
+    /// The protocol is not supported.
     #[error("unknown provider `{0}`; use anthropic, openai, openai-responses or scripted")]
     UnknownProvider(String),
     /// A call has no result in the next message.
     #[error("call {0} has no result in the next message")]
     DanglingCall(CallId),
-    /// A result answers no call of the message before.
-    #[error("the result of {0} answers no call of the message before it")]
+    /// A result belongs to no call of the previous message.
+    #[error("the result of {0} belongs to no call of the previous message")]
     UnknownResult(CallId),
-    /// A call, or its result, stands there twice.
-    #[error("call {0} or its result stands twice in one message")]
+    /// A call or its result appears twice.
+    #[error("call {0} or its result appears twice in one message")]
     DuplicateCall(CallId),
     /// The conversation is empty, or begins or ends with the model's side.
     #[error("the conversation must begin and end with the user's side")]
     NotUserTurn,
     /// A call or reasoning on the user's side, or a result on the model's.
-    #[error("message {0} holds a part that its side cannot say")]
+    #[error("message {0} contains a part that its role cannot send")]
     WrongRole(usize),
 }
 
 /// Renders the exact body.
 ///
 /// # Errors
-/// [`RenderError`] where a blob is missing or the conversation is one that providers refuse.
+/// [`RenderError`] if a blob is missing or providers would reject the conversation.
 pub fn render(request: &ModelRequest, blobs: &impl BlobSource) -> Result<Vec<u8>, RenderError> {
     let provider = ModelProvider::for_model(&request.model)?;
     render_with_protocol(request, (provider.protocol(), provider.name()), blobs)
 }
 
-/// The same, spoken to somebody of this name in this way.
+/// Like [`render`], for a given provider name and protocol.
 pub(super) fn render_with_protocol(
     request: &ModelRequest,
     (dialect, name): (&'static dyn ProviderProtocol, &'static str),
@@ -130,19 +131,19 @@ pub(super) fn render_with_protocol(
     Ok(body)
 }
 
-/// What stands around the conversation in a body, and how its turns are written.
+/// The parts of a body around the conversation, and how its turns are written.
 #[derive(Debug, Clone)]
 pub(super) struct BodyFrame {
-    /// Up to and with the bracket that opens the messages, and a system message where it is one of them.
+    /// Up to and including the bracket that opens the messages, and the system message if it is one of them.
     pub(super) head: Vec<u8>,
-    /// From the bracket that closes them.
+    /// Starts with the bracket that closes the messages.
     pub(super) tail: Vec<u8>,
-    /// `head` holds a message already.
+    /// Whether `head` already contains a message.
     pub(super) has_messages: bool,
     pub(super) protocol: &'static dyn ProviderProtocol,
 }
 
-/// The turns, each with whether it bears a cache mark: the last few of the user's side do, where the provider wants
+/// Returns the turns, each with whether it has a cache mark: the last few user turns do, if the provider uses
 /// marks.
 pub(super) fn mark_cached_turns<'t, 'a>(
     dialect: &'static dyn ProviderProtocol,
@@ -156,32 +157,32 @@ pub(super) fn mark_cached_turns<'t, 'a>(
     })
 }
 
-/// The JSON of an object of which more fields follow: without its closing brace.
+/// The JSON of an object without its closing brace, to be followed by more fields.
 pub(super) fn open_object(fields: &impl Serialize) -> Vec<u8> {
     let mut json = to_json_bytes(fields);
     json.pop();
     json
 }
 
-/// The JSON of the fields that close an object which is open: without an opening brace, behind a comma.
+/// The JSON of the last fields of an open object: starts with a comma instead of an opening brace.
 pub(super) fn close_object(fields: &impl Serialize) -> Vec<u8> {
     let mut json = to_json_bytes(fields);
     json[0] = b',';
     json
 }
 
-/// Hash of a body, as the log keeps it. Headers are no part of it.
+/// Hash of a body, as the log stores it. Headers are not included.
 pub fn request_hash(body: &[u8]) -> DecisionHash {
-    DecisionHash::of(body)
+    DecisionHash::hash_bytes(body)
 }
 
-/// One side's turn to speak: neighbouring messages of one role joined, blanks dropped, blobs resolved.
+/// One side's turn: adjacent messages of one role merged, blank parts removed, blobs resolved.
 #[derive(Debug)]
 pub(super) struct ConversationTurn<'a> {
     pub(super) role: MessageRole,
-    /// Place of the message that began it.
+    /// Index of its first message.
     pub(super) first_message: usize,
-    /// On the user's side results come first, in the order of the calls they answer.
+    /// On the user's side results come first, in the order of their calls.
     pub(super) parts: Vec<TurnPart<'a>>,
 }
 
@@ -193,14 +194,14 @@ pub(super) enum TurnPart<'a> {
     ToolResult { call: &'a CallId, text: Cow<'a, str>, is_error: bool },
 }
 
-/// What stands for a result without a word: providers differ on whether a result may be empty.
+/// Placeholder for an empty result: providers differ on whether a result may be empty.
 const EMPTY_RESULT: &str = "(no output)";
 
-/// Who reads a conversation: reasoning of nobody else is sent to it.
+/// The receiver of a conversation. Reasoning of other models is not sent to it.
 #[derive(Debug, Clone)]
 pub(super) struct TargetModel {
     protocol: &'static str,
-    /// As reasoning is signed where a run has several models.
+    /// The model name that marks reasoning if a run has several models.
     model: String,
 }
 
@@ -214,7 +215,8 @@ impl TargetModel {
     }
 }
 
-/// The turns that messages make, each message with its place in the conversation. Not paired yet.
+/// Merges messages, each with its index in the conversation, into turns. Calls and results are not paired
+/// yet.
 pub(super) fn collect_turns<'a>(
     messages: impl Iterator<Item = (usize, &'a Message)>,
     listener: &TargetModel,
@@ -226,7 +228,7 @@ pub(super) fn collect_turns<'a>(
         for part in &message.parts {
             parts.extend(collect_part(part, message.role, index, listener, blobs)?);
         }
-        // Reasoning alone is an answer that said nothing; and no provider takes it as the last block.
+        // Reasoning alone is an empty reply, and no provider accepts it as the last block.
         while matches!(parts.last(), Some(TurnPart::Thinking(_))) {
             parts.pop();
         }
@@ -283,8 +285,8 @@ fn resolve_text<'a>(content: &'a Content, blobs: &impl BlobSource) -> Result<Cow
     }
 }
 
-/// Checks that every call has its one result in the next turn, and sorts results as their calls. The turns
-/// begin with the side of `first`: what stands before them leaves no call open.
+/// Checks that every call has exactly one result in the next turn, and sorts results in the order of their
+/// calls. The turns begin with the side of `first`: earlier turns leave no call open.
 pub(super) fn pair_calls_with_results(
     turns: &mut [ConversationTurn<'_>],
     first: MessageRole,
@@ -309,7 +311,7 @@ pub(super) fn pair_calls_with_results(
         {
             return Err(RenderError::DanglingCall((*call).clone()));
         }
-        // Stable: texts keep their order behind the results.
+        // A stable sort: texts keep their order after the results.
         if turn.role == MessageRole::User {
             turn.parts.sort_by_key(|part| match part {
                 TurnPart::ToolResult { call, .. } => open.get(call).copied().unwrap_or(usize::MAX),
@@ -329,10 +331,11 @@ pub(super) fn pair_calls_with_results(
     Ok(())
 }
 
-/// Longest tool name all providers take, in characters.
+/// Longest tool name that all providers accept, in characters.
 const TOOL_NAME_CHARS_MAX: usize = 64;
 
-/// A tool's name as providers take it back: a model may invent one they would refuse for ever.
+/// Makes a tool name acceptable to providers: a name invented by a model could otherwise make every later
+/// request fail.
 pub(super) fn sanitize_tool_name(name: &str) -> Cow<'_, str> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if name.is_empty() {
@@ -345,10 +348,10 @@ pub(super) fn sanitize_tool_name(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Characters of malformed arguments that the model is shown again: enough to see the fault.
+/// Characters of malformed arguments that are shown to the model: enough to see the mistake.
 const MALFORMED_CHARS_MAX: usize = 2000;
 
-/// A call's arguments as an object: providers refuse, and some servers crash on, anything else.
+/// A call's arguments as an object: providers reject anything else, and some servers crash on it.
 pub(super) struct ToolArguments<'a>(pub(super) &'a ToolUse);
 
 impl Serialize for ToolArguments<'_> {
@@ -366,7 +369,7 @@ impl Serialize for ToolArguments<'_> {
     }
 }
 
-/// JSON with the keys of every object in byte order, whatever order the build of the JSON library keeps.
+/// JSON with the keys of every object in byte order, independent of the build of the JSON library.
 pub(super) struct SortedJson<'a>(pub(super) &'a Value);
 
 impl Serialize for SortedJson<'_> {
@@ -395,12 +398,12 @@ impl Serialize for SortedJson<'_> {
     }
 }
 
-/// A body's bytes; the shapes here hold nothing that JSON cannot.
+/// Serializes a body; its types contain nothing that JSON cannot represent.
 pub(super) fn to_json_bytes(body: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(body).expect("string keys and finite numbers only")
 }
 
-/// A temperature as JSON. Dividing two small integers gives the shortest form on every machine.
+/// Returns the temperature as JSON. Dividing two small integers gives the shortest form on every machine.
 pub(super) fn temperature_value(request: &ModelRequest) -> Option<f64> {
     request.temperature_milli.map(|milli| f64::from(milli) / 1000.0)
 }

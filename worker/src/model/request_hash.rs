@@ -1,8 +1,9 @@
-//! Hashes of the bodies of one growing conversation, without making each body anew. Pure.
+//! Hashes the bodies of one growing conversation incrementally. Pure.
 //!
-//! The bytes before the last few turns are the same in every request that follows; they are hashed once. The
-//! pieces are those of which [`render`](super::render) makes a body, so a hash here is the hash of that body.
-//! Called by verification: deriving all requests of a run costs its length, not the square of it.
+//! The bytes before the last few turns are the same in every later request and are hashed once. The pieces
+//! are those from which [`render`](super::render) builds a body, so the hash is that of the rendered body.
+//! Called by verification: deriving all requests of a run takes time linear in its length instead of
+//! quadratic.
 
 use docket_schema::{ids::DecisionHash, message::MessageRole, run::Conversation};
 
@@ -14,7 +15,7 @@ use super::{
     },
 };
 
-/// See the module. For requests that differ in their conversation alone.
+/// Incremental body hash for requests that differ only in their conversation; see the module documentation.
 #[derive(Debug)]
 pub struct BodyHasher {
     target_model: TargetModel,
@@ -22,24 +23,24 @@ pub struct BodyHasher {
     hashed_prefix: HashedPrefix,
 }
 
-/// What no later request changes.
+/// The prefix that no later request changes.
 #[derive(Debug, Clone)]
 struct HashedPrefix {
     hasher: blake3::Hasher,
     bytes: u64,
-    /// How many messages are in it; the next one is the model's and says something.
+    /// The number of messages in it; the next one is a non-empty message of the model.
     message_count: usize,
-    /// Digest of the conversation up to and with that next one.
+    /// Digest of the conversation up to and including that next message.
     digest: [u8; 32],
-    /// Whether a message stands before the next.
+    /// Whether a message precedes the next one.
     needs_comma: bool,
 }
 
 impl BodyHasher {
-    /// For requests like `request`, whose own messages are not looked at.
+    /// Creates a hasher for requests like `request`, whose own messages are ignored.
     ///
     /// # Errors
-    /// [`RenderError::UnknownProvider`].
+    /// [`RenderError::UnknownProvider`] if the model's provider is not supported.
     pub fn new(request: &ModelRequest) -> Result<Self, RenderError> {
         let provider = ModelProvider::for_model(&request.model)?;
         let layout = provider.protocol().body_frame(request);
@@ -51,8 +52,8 @@ impl BodyHasher {
         })
     }
 
-    /// The first message of `conversation` that [`Self::proof`] will look at: what it and those behind it
-    /// refer to has to be at hand.
+    /// Returns the index of the first message of `conversation` that [`Self::hash_body`] will read. Blobs
+    /// referenced by this and later messages must be available.
     pub fn first_unhashed_message(&mut self, conversation: &Conversation) -> usize {
         let settled = self.hashed_prefix.message_count;
         if settled >= conversation.len()
@@ -63,10 +64,10 @@ impl BodyHasher {
         self.hashed_prefix.message_count
     }
 
-    /// Hash and size of the body that carries `conversation`.
+    /// Returns the hash and size of the body with `conversation`.
     ///
     /// # Errors
-    /// As [`render`](super::render).
+    /// Those of [`render`](super::render).
     pub fn hash_body(
         &mut self,
         conversation: &Conversation,
@@ -103,8 +104,8 @@ impl BodyHasher {
         Ok((DecisionHash(*now.hasher.finalize().as_bytes()), now.bytes))
     }
 
-    /// How many of the turns no later request changes: all up to a turn of the model's behind which stand
-    /// those that may bear marks now or be longer next time.
+    /// Returns the number of turns that no later request changes: up to a model turn that is followed by
+    /// those that may have marks now or grow later.
     fn count_stable_turns(&self, turns: &[ConversationTurn<'_>]) -> usize {
         let users = turns.iter().enumerate().rev().filter(|(_, turn)| turn.role == MessageRole::User);
         let last = users.take(self.body_frame.protocol.cache_marked_turns().max(1)).last();
@@ -171,8 +172,8 @@ mod tests {
         MessagePart::Text { text: text.into() }
     }
 
-    /// What one turn of a run brings: calls, an answer's text, a word from a person, and whether the
-    /// conversation is another one from here on.
+    /// The content of one turn of a run: calls, a reply's text, a person's message, and whether the
+    /// conversation is replaced from here on.
     type GeneratedTurn = (usize, Option<&'static str>, bool, bool);
 
     fn any_turn() -> impl Strategy<Value = GeneratedTurn> {
@@ -230,7 +231,7 @@ mod tests {
                         transcript.add_note(text("a word"));
                     }
                 }
-                // A long run's beginning is looked at no more.
+                // The beginning of a long run is not read again.
                 if turns.len() > 8 && turns.iter().all(|turn| turn.0 > 0 && !turn.3) {
                     prop_assert!(hasher.first_unhashed_message(&transcript.conversation(None)) > 8);
                 }

@@ -1,31 +1,32 @@
-//! What a script needs to know of a request, read back from the body of any protocol. Used by the
-//! scripted model and the scripted model server alone. Pure.
+//! Reads a request back from the body of any protocol, for scripts. Used only by the scripted model and the
+//! scripted model server. Pure.
 
 use serde_json::Value;
 
-/// What the runtime's ledger begins with: how many answers of the model a compaction left out. A model reads
-/// it as a hint, a script counts by it.
+/// Prefix of the runtime's note on how many replies a compaction removed. A model reads it as a hint; a
+/// script uses the number.
 pub const OMITTED_REPLIES_MARK: &str = "Answers of yours that no longer stand here: ";
-/// What the words begin with that ask for a summary of the oldest messages.
+/// Prefix of the text that requests a summary of the oldest messages.
 pub const SUMMARY_REQUEST_MARK: &str = "Above is the oldest part of the work on the task";
 
-/// What the line begins with in which a system prompt names its role.
+/// Prefix of the line in a system prompt that names its role.
 pub const ROLE_MARK: &str = "# Your role: ";
 
 /// A conversation as a script sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestTranscript {
-    /// Messages of the model so far, with those that a compaction left out: the number of the turn that is asked for, from 0.
+    /// Model messages so far, including those removed by a compaction: the number of the requested turn, from
+    /// 0.
     pub reply_count: usize,
-    /// The role that its system prompt names.
+    /// The role named in the system prompt.
     pub role: Option<String>,
-    /// It is no turn of the run that is asked for but a summary.
+    /// Whether the request is for a summary instead of a turn of the run.
     pub is_summary_request: bool,
-    /// Tool results since the model last spoke.
+    /// Tool results since the model's last message.
     pub last_results: Vec<String>,
-    /// Other text of the user's side since the model last spoke.
+    /// Other text on the user's side since the model's last message.
     pub last_text: String,
-    /// All texts and results of the user's side.
+    /// All texts and results on the user's side.
     pub user_texts: Vec<String>,
 }
 
@@ -52,7 +53,7 @@ impl RequestTranscript {
         Some(transcript)
     }
 
-    /// The items of Responses: those of the model between two of the user's side are one message.
+    /// Reads the items of Responses: model items between two items of the user's side form one message.
     fn read_items(&mut self, items: &[Value]) {
         let mut models_turn = false;
         for item in items {
@@ -113,7 +114,7 @@ impl RequestTranscript {
     }
 }
 
-/// Content is a string, or a list of text blocks.
+/// Content is a string or a list of text blocks.
 fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

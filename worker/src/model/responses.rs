@@ -1,8 +1,9 @@
-//! OpenAI Responses, spoken without state on the provider's side: a request's body, and the folding of its
-//! stream into an answer. Pure; the client moves the bytes.
+//! OpenAI Responses, used without state on the provider's side: renders request bodies and decodes streams
+//! into replies. Pure; the client performs the I/O.
 //!
-//! Nothing is stored there, so every request carries the whole conversation, and reasoning goes back as the
-//! cipher it came as, without its id: an id makes the provider look for an item that it never kept.
+//! Nothing is stored by the provider, so every request carries the complete conversation. Reasoning is sent
+//! back in its encrypted form without its id: an id would make the provider look for an item that it never
+//! stored.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -23,7 +24,7 @@ use super::{
     stream_decoder::{DecodedReply, StreamError},
 };
 
-/// How it is spoken to.
+/// Implementation of the OpenAI Responses protocol.
 #[derive(Debug)]
 pub(super) struct OpenAiResponsesProtocol;
 
@@ -57,7 +58,7 @@ impl ProviderProtocol for OpenAiResponsesProtocol {
     }
 }
 
-/// What precedes the conversation.
+/// The fields before the conversation.
 #[derive(Serialize)]
 struct ResponsesHead<'a> {
     model: &'a str,
@@ -77,7 +78,7 @@ struct ReasoningOptions {
     effort: &'static str,
 }
 
-/// What follows it.
+/// The fields after the conversation.
 #[derive(Serialize)]
 struct ResponsesTail {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -92,7 +93,7 @@ struct ResponsesTool<'a> {
     name: &'a str,
     description: &'a str,
     parameters: SortedJson<'a>,
-    /// Said, for the protocol's own default is strict, which takes no argument that may be left out.
+    /// Set explicitly, because the protocol's default is strict, which does not allow optional arguments.
     strict: bool,
 }
 
@@ -112,10 +113,10 @@ enum ResponsesContent<'a> {
     OutputText { text: &'a str },
 }
 
-/// Reasoning that nobody there keeps has to come along as a cipher.
+/// Reasoning that the provider does not store must be requested in encrypted form.
 const ENCRYPTED_REASONING: [&str; 1] = ["reasoning.encrypted_content"];
 
-/// Beginnings of names of models that do not reason: they refuse to be asked for [`CIPHER`].
+/// Name prefixes of models without reasoning: they reject a request for [`ENCRYPTED_REASONING`].
 const NON_REASONING_MODELS: [&str; 5] = ["gpt-4", "gpt-3.5", "chatgpt-", "ft:gpt-4", "ft:gpt-3.5"];
 
 fn is_reasoning_model(model: &str) -> bool {
@@ -158,7 +159,7 @@ fn write_turn(turn: &ConversationTurn<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Results are items of their own and stand before any text.
+/// Results are separate items that precede any text.
 fn user_items<'a>(turn: &'a ConversationTurn<'a>) -> Vec<ResponsesInputItem<'a>> {
     let mut items = Vec::new();
     let mut content = Vec::new();
@@ -209,11 +210,11 @@ fn encrypted_content(reasoning: &Value) -> Option<&str> {
     reasoning["encrypted_content"].as_str().filter(|cipher| !cipher.is_empty())
 }
 
-/// The answer so far.
+/// Decoder state: the reply so far.
 #[derive(Debug, Default)]
 pub(super) struct ResponsesDecoder {
     items: BTreeMap<u64, ResponseItem>,
-    /// A piece of the answer is a refusal.
+    /// Whether a part of the reply is a refusal.
     has_refusal: bool,
     end: Option<ResponseEnd>,
     usage: TokenUsage,
@@ -234,14 +235,14 @@ enum ResponseItem {
         name: String,
         arguments: String,
     },
-    /// Of a kind this version does not know, or one that only the provider's own tools make.
+    /// A type unknown to this version, or one that only the provider's own tools produce.
     Other,
 }
 
 impl StreamDecoder for ResponsesDecoder {
     fn push_event(&mut self, data: &str, on_delta: OnDelta<'_>) -> Result<(), StreamError> {
         if data.trim() == "[DONE]" {
-            // Not of this protocol; some imitators end with it all the same.
+            // Not part of this protocol, but some compatible servers end with it.
             return Ok(());
         }
         let event: Value = serde_json::from_str(data).map_err(|_| StreamError::NotJson(data.to_owned()))?;
@@ -290,7 +291,8 @@ impl StreamDecoder for ResponsesDecoder {
             _ if !event["error"].is_null() => {
                 return Err(StreamError::ProviderError(data.as_bytes().to_vec()));
             }
-            // `response.created`, `response.in_progress`, the ends of parts, and events of later versions.
+            // `response.created`, `response.in_progress`, the ends of parts, and events of later versions are
+            // ignored.
             _ => {}
         }
         Ok(())
@@ -306,7 +308,7 @@ impl StreamDecoder for ResponsesDecoder {
         Ok(true)
     }
 
-    /// Counts come with the end.
+    /// The counts arrive with the end.
     fn is_complete(&self) -> bool {
         self.is_finished()
     }
@@ -319,7 +321,7 @@ impl StreamDecoder for ResponsesDecoder {
         let end = self.end.ok_or(ModelError::CutStream)?;
         let part = |item| match item {
             ResponseItem::Text(text) => (!text.is_empty()).then_some(ReplyPart::Text(text)),
-            // Without its cipher it could not be sent back.
+            // Without its encrypted content it could not be sent back.
             ResponseItem::Reasoning(data) if encrypted_content(&data).is_none() => None,
             ResponseItem::Reasoning(data) => {
                 Some(ReplyPart::Thinking { provider: "openai-responses".to_owned(), data })
@@ -351,7 +353,8 @@ impl ResponsesDecoder {
         on_delta(ReplyDelta::Text(piece));
     }
 
-    /// The whole item takes the place of its pieces; some imitators leave out of it what they streamed.
+    /// Replaces an item's deltas with the complete item; some compatible servers omit streamed content from
+    /// it.
     fn complete_item(&mut self, index: u64, item: ResponseItem) {
         let item = match (self.items.remove(&index), item) {
             (Some(ResponseItem::Text(streamed)), ResponseItem::Text(said)) if said.is_empty() => {
@@ -388,7 +391,7 @@ impl ResponsesDecoder {
     fn end_response(&mut self, response: &Value, end: ResponseEnd) {
         self.usage = parse_usage(&response["usage"]);
         if self.items.is_empty() {
-            // Some imitators stream nothing but the end.
+            // Some compatible servers send only the final event.
             for (index, item) in (0..).zip(response["output"].as_array().into_iter().flatten()) {
                 let item = self.parse_item(item);
                 self.items.insert(index, item);
@@ -398,7 +401,7 @@ impl ResponsesDecoder {
     }
 }
 
-/// Here the cached tokens are part of the input's; our counts are apart.
+/// This protocol counts cached tokens as part of the input tokens; ours are separate.
 fn parse_usage(usage: &Value) -> TokenUsage {
     let tokens = |value: &Value| value.as_u64().unwrap_or_default();
     let details = &usage["input_tokens_details"];

@@ -1,27 +1,27 @@
-//! How long to wait before a failed model call is made again. Pure: the driver brings the random
-//! number, does the waiting and records each failure; the client itself never repeats a call.
+//! Delays between attempts of a failed model call. Pure: the run loop supplies the random number, waits and
+//! records each failure; the client itself never retries.
 
 use std::time::Duration;
 
 use super::error::ModelError;
 
-/// Attempts at one call before it has failed. With the cap of one wait this outlasts an overload of
-/// about two minutes; what lasts longer is the queue's to retry, without holding a worker.
+/// Attempts at one call until it counts as failed. With the cap of a single delay this outlasts an overload
+/// of about two minutes; a longer one is left to the queue's retry, which does not occupy a worker.
 pub const ATTEMPTS_MAX: u32 = 10;
-/// Attempts that were cut or timed out: each may have been paid for, or has cost minutes.
+/// Attempts that were cut or timed out: each may have been billed, or took minutes.
 pub const CUT_ATTEMPTS_MAX: u32 = 4;
-/// First wait, before jitter; it doubles with each attempt.
+/// First delay, before jitter; it doubles with each attempt.
 pub const BACKOFF_BASE_MS: u64 = 500;
-/// Longest wait of our own choosing, before jitter.
+/// Longest delay of our own choice, before jitter.
 pub const BACKOFF_CAP_MS: u64 = 30_000;
-/// Longest wait a provider may demand: beyond it the run fails and the queue retries it later.
+/// Longest delay that a provider may request: beyond it the run fails and the queue retries it later.
 pub const RETRY_AFTER_MAX_MS: u64 = 300_000;
-/// What is added at most to a demanded wait, so that many workers do not return at once.
+/// Most that is added to a requested delay, so that many workers do not return at once.
 pub const RETRY_AFTER_JITTER_MS: u64 = 250;
 
-/// The wait after the `attempt`th failure (from 1), or `None` when the call has failed for good.
-/// A wait the provider demands is kept to the millisecond, plus at most [`RETRY_AFTER_JITTER_MS`];
-/// any other is random between 0 and a bound that doubles (full jitter).
+/// Returns the delay after failure number `attempt` (from 1), or `None` if the call has failed for good. A
+/// delay requested by the provider is observed exactly, plus at most [`RETRY_AFTER_JITTER_MS`]; any other is
+/// random between 0 and a bound that doubles (full jitter).
 pub fn next_delay(attempt: u32, error: &ModelError, random: u64) -> Option<Duration> {
     if !error.is_retryable() || attempt >= max_attempts(error) {
         return None;

@@ -1,9 +1,9 @@
-//! A script in place of a model: for the demo, and for tests of everything around a model. What it
-//! answers is a pure function of the request and the attempt, never of what it answered before, so
-//! that a request sent again after a crash, or from a fork, gets the same answer.
+//! A script in place of a model, for the demo and for tests of everything around a model. Its reply is a pure
+//! function of the request and the attempt, never of earlier replies, so that a request repeated after a
+//! crash, or from a fork, gets the same reply.
 //!
-//! A script is TOML or JSON: a list of turns. The turn that is played is the number of the model's
-//! messages in the request. The scripted model server of the tests plays the same scripts over HTTP.
+//! A script is TOML or JSON: a list of turns. The number of model messages in the request selects the turn.
+//! The scripted model server of the tests plays the same scripts over HTTP.
 
 use std::time::Duration;
 
@@ -25,30 +25,30 @@ pub const SCRIPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Longest `delay_ms`: a script that sleeps for hours is a mistake.
 pub const DELAY_MS_MAX: u64 = 600_000;
 
-/// What a model will say.
+/// A model's scripted replies.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelScript {
     /// The turns, in order.
     #[serde(default)]
     pub turns: Vec<ScriptedTurn>,
-    /// What is said after the last.
+    /// What to reply after the last turn.
     #[serde(default)]
     pub after_end: AfterEnd,
-    /// What is said in conversations of roles: the first of these whose conditions hold is played in place of `turns`,
-    /// and counts that conversation's own turns.
+    /// Turns for the conversations of roles: the first entry whose conditions hold is played in place of
+    /// `turns`, and counts that conversation's own turns.
     #[serde(default)]
     pub talks: Vec<ScriptedConversation>,
-    /// What is said where a summary of the oldest messages is asked for; a line of its own where left out.
+    /// The reply to a request for a summary of the oldest messages; a default line if omitted.
     #[serde(default)]
     pub summary: Option<Box<ScriptedTurn>>,
 }
 
-/// What is said in one conversation.
+/// The turns of one conversation.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScriptedConversation {
-    /// The role that is spoken to.
+    /// The role of the conversation.
     pub role: Option<String>,
     /// The first message contains this.
     pub opening_contains: Option<String>,
@@ -68,36 +68,36 @@ impl ScriptedConversation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterEnd {
-    /// Refuse the request: a script that is too short is a mistake in the test.
+    /// Reject the request: a script that is too short is a mistake in the test.
     #[default]
     Refuse,
-    /// Say the last turn again.
+    /// Repeat the last turn.
     RepeatLast,
-    /// Begin anew.
+    /// Start again with the first turn.
     Cycle,
 }
 
-/// One turn, or one of its alternatives. In texts and arguments `{{turn}}` becomes the turn's number.
+/// One turn, or one of its alternatives. In texts and arguments `{{turn}}` is replaced by the turn's number.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScriptedTurn {
-    /// When this is said; if it does not hold, the first of `or` that holds is.
+    /// The condition of this turn; if it does not hold, the first of `or` whose condition holds is used.
     pub when: Option<ScriptCondition>,
-    /// Reasoning before all else; it comes back in later requests, signed.
+    /// Reasoning before everything else; later requests contain it with its signature.
     pub thinking: Option<String>,
     /// Text before the calls.
     pub text: Option<String>,
     /// Tool calls.
     pub calls: Vec<ScriptedCall>,
-    /// How long the model thinks.
+    /// Delay before the reply, in milliseconds.
     pub delay_ms: u64,
-    /// What goes wrong first.
+    /// A fault that occurs first.
     pub fault: Option<ScriptedFault>,
     /// Alternatives, in order.
     pub or: Vec<ScriptedTurn>,
 }
 
-/// Conditions on the conversation; all that are given must hold.
+/// Conditions on the conversation; all given ones must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScriptCondition {
@@ -105,9 +105,9 @@ pub struct ScriptCondition {
     pub last_result_contains: Option<String>,
     /// None of the last tool results contains this.
     pub last_result_lacks: Option<String>,
-    /// Text of the last user message contains this (a `tell` beside results, for one).
+    /// Text of the last user message contains this (for example a `tell` sent along with results).
     pub last_text_contains: Option<String>,
-    /// Any text or result of the user's side contains this.
+    /// Any text or result on the user's side contains this.
     pub any_contains: Option<String>,
 }
 
@@ -115,26 +115,23 @@ pub struct ScriptCondition {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptedCall {
-    /// The tool.
     pub name: String,
-    /// Its arguments.
     #[serde(default)]
     pub args: Value,
-    /// Its arguments as raw text, instead: to write what is no JSON.
+    /// Raw text used in place of `args`, for arguments that are not valid JSON.
     #[serde(default)]
     pub args_text: Option<String>,
 }
 
-/// Something that goes wrong at the first attempts of a turn.
+/// A fault of the first attempts of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptedFault {
-    /// What.
     pub kind: FaultKind,
-    /// At how many attempts, from the first.
+    /// The number of affected attempts, from the first.
     #[serde(default = "once")]
     pub times: u32,
-    /// The wait that is demanded, for kinds that demand one.
+    /// The requested delay, for kinds that request one, in milliseconds.
     #[serde(default)]
     pub retry_after_ms: Option<u64>,
 }
@@ -143,7 +140,7 @@ const fn once() -> u32 {
     1
 }
 
-/// What can go wrong.
+/// The kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
@@ -153,7 +150,7 @@ pub enum FaultKind {
     Overloaded,
     /// 500.
     ServerError,
-    /// The provider's way to say that money is out.
+    /// The provider's message for a used-up spending limit.
     SpendLimit,
     /// 401.
     Unauthorized,
@@ -161,9 +158,9 @@ pub enum FaultKind {
     Forbidden,
     /// 400, the conversation is too long.
     ContextTooLong,
-    /// The connection breaks in the middle of the answer.
+    /// The connection breaks in the middle of the reply.
     Reset,
-    /// The stream ends well, without a stop reason.
+    /// The stream ends normally, but without a stop reason.
     CutStream,
     /// An error event in the middle of the stream.
     ErrorInStream,
@@ -173,62 +170,62 @@ pub enum FaultKind {
     UnknownTool,
     /// Neither text nor call.
     Empty,
-    /// The answer is cut at the output limit: in the middle of its last call, or of its text.
+    /// The reply is cut at the output limit: in the middle of its last call or of its text.
     OutputLimit,
-    /// The text is said as a refusal, and no call is made.
+    /// The text is sent as a refusal, and no call is made.
     Refusal,
     /// No byte until the client gives up.
     SlowFirstByte,
-    /// The answer stops in the middle, and the connection stays.
+    /// The reply stalls, and the connection stays open.
     Stall,
-    /// The server does not stream: the answer comes as one JSON object.
+    /// The server does not stream: the reply is one JSON object.
     Unstreamed,
-    /// The answer is told without what it took: some servers count no tokens.
+    /// The reply has no token usage: some servers do not count tokens.
     Uncounted,
 }
 
-/// The attempt at one call, from 1.
+/// The number of the attempt at one call, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttemptNumber(pub u32);
 
-/// A script that cannot be read.
+/// Why a script could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
     /// Not UTF-8, or too large.
     #[error("the script must be UTF-8 text of at most {SCRIPT_BYTES_MAX} bytes")]
     NotText,
-    /// Not the form of a script.
+    /// Does not have the form of a script.
     #[error(
         "the script is not valid ({0}); it is a list `turns` of {{text, calls, when, or, delay_ms, fault}}, or lists of them in `talks`"
     )]
     InvalidFormat(String),
-    /// Without a turn there is nothing to say.
+    /// The script has no turns.
     #[error("the script has no turns; add at least one")]
     NoTurns,
 }
 
-/// What the script says to one request.
+/// A script's reply to one request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScriptedReply {
-    /// The fault that befalls this attempt.
+    /// The fault of this attempt.
     pub fault: Option<ScriptedFault>,
-    /// How long the model thinks.
+    /// Delay before the reply.
     pub delay: Duration,
-    /// The answer, with what `MalformedArguments`, `UnknownTool` and `Empty` do to it.
+    /// The reply, as modified by `MalformedArguments`, `UnknownTool` or `Empty`.
     pub reply: ModelReply,
 }
 
-/// A script, ready to answer.
+/// A parsed script.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScriptedModel {
     script: ModelScript,
 }
 
 impl ScriptedModel {
-    /// Reads a script: JSON where the first character is `{`, else TOML.
+    /// Parses a script: JSON if the first character is `{`, otherwise TOML.
     ///
     /// # Errors
-    /// [`ScriptError`], with the place of the mistake.
+    /// [`ScriptError`], with the position of the mistake.
     pub fn parse(bytes: &[u8]) -> Result<Self, ScriptError> {
         let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= SCRIPT_BYTES_MAX);
         let text = text.ok_or(ScriptError::NotText)?;
@@ -243,10 +240,10 @@ impl ScriptedModel {
         Self::new(script)
     }
 
-    /// Takes a script made in code.
+    /// Creates a model from a script built in code.
     ///
     /// # Errors
-    /// [`ScriptError::NoTurns`].
+    /// [`ScriptError::NoTurns`] if the script has no turns.
     pub fn new(script: ModelScript) -> Result<Self, ScriptError> {
         if script.turns.is_empty() && script.talks.is_empty() {
             Err(ScriptError::NoTurns)
@@ -255,11 +252,11 @@ impl ScriptedModel {
         }
     }
 
-    /// What the script says to a rendered body. Pure.
+    /// Returns the script's reply to a rendered body. Pure.
     ///
     /// # Errors
-    /// [`ModelError::InvalidRequest`] where the body is no conversation, the script is at its end, or
-    /// no alternative holds.
+    /// [`ModelError::InvalidRequest`] if the body is not a conversation, the script has ended, or no
+    /// alternative's condition holds.
     pub fn scripted_reply(&self, body: &[u8], attempt: AttemptNumber) -> Result<ScriptedReply, ModelError> {
         let transcript = RequestTranscript::from_body(body).ok_or_else(|| ModelError::InvalidRequest {
             message: "the body is no conversation".to_owned(),
@@ -295,10 +292,10 @@ impl ScriptedModel {
         Ok(ScriptedReply::from_turn(step, turn, attempt, body))
     }
 
-    /// [`ScriptedModel::line`] with faults as the errors that a client would make of them.
+    /// Like [`ScriptedModel::scripted_reply`], with faults as the errors that a client would report.
     ///
     /// # Errors
-    /// As the script says.
+    /// The fault of the attempt, if the script has one.
     pub fn reply(&self, body: &[u8], attempt: AttemptNumber) -> Result<ModelReply, ModelError> {
         let line = self.scripted_reply(body, attempt)?;
         match line.fault.and_then(fault_error) {
@@ -307,7 +304,7 @@ impl ScriptedModel {
         }
     }
 
-    /// [`ScriptedModel::answer`] in its own time, with deltas.
+    /// Like [`ScriptedModel::reply`], with the scripted delay and deltas.
     pub(super) async fn stream_reply(
         &self,
         body: &[u8],
@@ -343,7 +340,7 @@ impl ScriptedReply {
     }
 }
 
-/// What a client makes of a fault; `None` for those that only change the answer.
+/// Returns the error that a client reports for a fault; `None` for faults that only change the reply.
 fn fault_error(fault: ScriptedFault) -> Option<ModelError> {
     let message = || "as the script says".to_owned();
     let retry_after_ms = fault.retry_after_ms;
@@ -416,7 +413,7 @@ impl ScriptedTurn {
     }
 }
 
-/// A usual estimate; scripts have no tokenizer.
+/// A common estimate; scripts have no tokenizer.
 const BYTES_PER_TOKEN: u64 = 4;
 
 fn reply_part_bytes(part: &ReplyPart) -> usize {
@@ -427,15 +424,15 @@ fn reply_part_bytes(part: &ReplyPart) -> usize {
     }
 }
 
-/// Reasoning in Anthropic's shape, which is what a body for a script has.
+/// Reasoning in Anthropic's format, which bodies for scripts use.
 fn thinking_part(text: &str) -> ReplyPart {
     let data = json!({ "type": "thinking", "thinking": text, "signature": thinking_signature(text) });
     ReplyPart::Thinking { provider: "scripted".to_owned(), data }
 }
 
-/// The signature of scripted reasoning: by it the scripted server sees whether it came back unchanged.
+/// The signature of scripted reasoning, by which the scripted server checks that it was sent back unchanged.
 pub fn thinking_signature(text: &str) -> String {
-    DecisionHash::of(text.as_bytes()).to_string()
+    DecisionHash::hash_bytes(text.as_bytes()).to_string()
 }
 
 impl ScriptedCall {
@@ -462,7 +459,7 @@ impl ScriptedCall {
     }
 }
 
-/// Leaves the first half, and at least a byte.
+/// Truncates to the first half, but at least one byte.
 fn truncate_to_half(text: &mut String) {
     let half = (text.len() / 2..).find(|at| text.is_char_boundary(*at));
     text.truncate(half.unwrap_or(0).max(1));

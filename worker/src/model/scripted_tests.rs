@@ -1,4 +1,4 @@
-//! Scripts: their form, their conditions, and that a request alone decides the answer.
+//! Scripts: their form and conditions, and that the request alone determines the reply.
 
 use std::collections::HashMap;
 
@@ -41,7 +41,7 @@ fn test_script() -> ScriptedModel {
     ScriptedModel::parse(SCRIPT.as_bytes()).expect("a script")
 }
 
-/// The body of a conversation whose turns so far each had one call, answered by `results`.
+/// The body of a conversation in which every turn made one call, with these `results`.
 fn request_body(model: &str, task: &str, results: &[&str], tell: Option<&str>) -> Vec<u8> {
     let text = |text: &str| MessagePart::Text { text: text.into() };
     let mut messages = vec![Message { role: MessageRole::User, parts: vec![text(task)] }];

@@ -1,7 +1,8 @@
-//! Which model servers a worker speaks to, and which of them gets its key. A task names a server, and whoever may
-//! submit tasks is not whoever owns the worker: so the worker's owner lists servers (`worker.base_urls`). Pure.
+//! Decides which model servers a worker contacts, and which of them receive its key. A task names a server,
+//! but its submitter is not necessarily the worker's owner, so the owner lists servers (`worker.base_urls`).
+//! Pure.
 //!
-//! Invariant: a key goes to its provider's own address and to listed servers, and nowhere else.
+//! Invariant: a key is sent only to its provider's own address and to listed servers.
 
 use docket_schema::message::ModelRef;
 use reqwest::Url;
@@ -12,17 +13,17 @@ use super::{
     error::ModelError,
 };
 
-/// What a server may have.
+/// The trust in a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServerTrust {
-    /// It is the provider itself, or listed: it gets the key, and what it says is told.
+    /// The provider itself or a listed server: it receives the key, and its error messages are shown.
     Full,
-    /// It is on this machine and nobody listed it, as a local model is that wants no key: it gets none, and its
-    /// refusals are told by their status alone, for it may be no model server at all.
+    /// An unlisted server on this machine, such as a local model without a key. It receives no key, and only
+    /// the status of its errors is shown, because it may not be a model server at all.
     Keyless,
 }
 
-/// An entry of the list: scheme, host and port count.
+/// An entry of the list: scheme, host and port are significant.
 #[derive(Debug)]
 struct AllowedServer {
     url: Url,
@@ -30,7 +31,7 @@ struct AllowedServer {
 }
 
 impl AllowedServer {
-    /// `http://127.0.0.1:11434`, also with a path behind it; `:*` stands for any port.
+    /// Parses `http://127.0.0.1:11434`, optionally followed by a path; `:*` means any port.
     fn parse(text: &str) -> Option<Self> {
         let (scheme, rest) = text.trim().split_once("://")?;
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -51,15 +52,16 @@ impl AllowedServer {
     }
 }
 
-/// Whether `text` can stand in `worker.base_urls`.
+/// Whether `text` is valid in `worker.base_urls`.
 #[must_use]
 pub fn is_valid_allowlist_entry(text: &str) -> bool {
     AllowedServer::parse(text).is_some()
 }
 
-/// Whether a provider's key goes to servers of this machine alone in a run of these models: all listed servers are on
-/// it, and the provider is asked at no address of its own. `key_name` is [`Provider::key_name`]. What is not known
-/// counts as no: the key is then taken for a secret though it is short.
+/// Whether a provider's key is sent only to servers on this machine in a run with these models: all listed
+/// servers are local, and no model uses the provider's own address. `key_name` is
+/// [`ModelProvider::key_name`]. Unknown cases count as no: the key is then treated as a secret even if it is
+/// short.
 pub(crate) fn is_key_used_only_locally(key_name: &str, models: &[ModelRef], listed: &[String]) -> bool {
     let is_of_key =
         |model: &&ModelRef| ModelProvider::for_model(model).is_ok_and(|one| one.key_name() == key_name);
@@ -71,7 +73,8 @@ pub(crate) fn is_key_used_only_locally(key_name: &str, models: &[ModelRef], list
         && listed.iter().all(|text| AllowedServer::parse(text).is_some_and(|listed| is_loopback(&listed.url)))
 }
 
-/// What the server of `model` at `url` may have, where its provider's own address is `own`; `None` where it is not spoken to.
+/// Returns the trust in the server of `model` at `url`, if the provider's own address is `own`; `None` if it
+/// must not be contacted.
 pub(super) fn server_trust(
     (model, own): (&ModelRef, &str),
     url: &Url,
@@ -87,7 +90,7 @@ pub(super) fn server_trust(
     is_loopback(url).then_some(ServerTrust::Keyless)
 }
 
-/// An error without the words of a server that nobody listed.
+/// Removes the message of an unlisted server from an error.
 pub(super) fn redact_server_message(error: ModelError, status: u16) -> ModelError {
     let said = || {
         format!(
@@ -150,7 +153,7 @@ mod tests {
             ("anthropic", Some("https://api.anthropic.com"), Some(Full)),
             ("anthropic", Some("https://API.anthropic.com:443/v1"), Some(Full)),
             ("openai", Some("https://api.openai.com/v1"), Some(Full)),
-            // Another's key, or the key in the clear.
+            // Another provider's server, or the key in plain text.
             ("openai", Some("https://api.anthropic.com"), None),
             ("openai", Some("http://api.openai.com/v1"), None),
             ("openai", Some("https://api.openai.com:8443/v1"), None),
@@ -165,7 +168,7 @@ mod tests {
             ("openai", Some("http://localhost:11434/v1"), Some(Keyless)),
             ("openai", Some("http://2130706433:1/v1"), Some(Keyless)),
             ("openai", Some("http://[::1]:7/v1"), Some(Full)),
-            // The metadata of clouds, and whatever else stands in a worker's network.
+            // Cloud metadata, and other services in a worker's network.
             ("openai", Some("http://169.254.169.254/latest"), None),
             ("openai", Some("http://10.0.0.1"), None),
             ("openai", Some("http://0.0.0.0:11434"), None),

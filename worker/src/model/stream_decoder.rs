@@ -1,11 +1,11 @@
-//! What the protocols' folds share: their result, and the two ways a stream can go wrong between
-//! status 200 and its end.
+//! Shared parts of the protocols' stream decoders: their result, and the two ways a stream can fail after
+//! status 200.
 
 use docket_schema::message::{StopReason, TokenUsage};
 
 use super::reply::ReplyPart;
 
-/// An answer without the client's times.
+/// A reply without the client's timings.
 #[derive(Debug)]
 pub(super) struct DecodedReply {
     pub(super) parts: Vec<ReplyPart>,
@@ -13,11 +13,11 @@ pub(super) struct DecodedReply {
     pub(super) usage: TokenUsage,
 }
 
-/// Why an event could not be folded.
+/// Why an event could not be decoded.
 #[derive(Debug)]
 pub(super) enum StreamError {
-    /// The provider told an error within the stream; its words.
+    /// The provider sent an error within the stream; its data.
     ProviderError(Vec<u8>),
-    /// The event is no JSON; its data.
+    /// The event is not JSON; its data.
     NotJson(String),
 }

@@ -1,4 +1,4 @@
-//! Streams as providers and their imitators send them, folded whole and cut after every event.
+//! Streams as sent by providers and compatible servers, decoded completely and cut after every event.
 
 use docket_schema::message::{StopReason, TokenUsage};
 use serde_json::{Value, json};
@@ -176,7 +176,8 @@ fn openai_streams_decode_in_full_and_truncated() {
     }
 }
 
-/// As OpenAI sends it: each item begun, streamed and told whole, then the response without its items' deltas.
+/// A stream as OpenAI sends it: each item started, streamed and completed, then the response without its
+/// items' deltas.
 fn responses_stream() -> Vec<Value> {
     let added = |index: u64, item: Value| json!({"type": "response.output_item.added", "output_index": index, "item": item});
     let done = |index: u64, item: Value| json!({"type": "response.output_item.done", "output_index": index, "item": item});
@@ -200,7 +201,7 @@ fn responses_stream() -> Vec<Value> {
         args(2, ": \"a\"}"),
         done(2, call("call_1", "read_file", "{\"path\": \"a\"}")),
         added(3, call("call_2", "list_files", "")),
-        // An imitator's end of an item, which does not repeat what was streamed.
+        // A compatible server's end of an item, which does not repeat the streamed content.
         args(3, "{}"),
         done(3, call("call_2", "list_files", "")),
         json!({"type": "response.a_later_event", "output_index": 3}),
@@ -279,7 +280,7 @@ fn response_end_events_set_the_stop_reason() {
         ),
         (vec![text(), incomplete("content_filter")], vec![answer.clone()], StopReason::Refusal),
         (vec![incomplete("later")], vec![], StopReason::Other("later".to_owned())),
-        // Reasoning without its cipher could not be sent back.
+        // Reasoning without its encrypted content could not be sent back.
         (
             vec![
                 json!({"type": "response.output_item.done", "output_index": 0,
@@ -289,7 +290,7 @@ fn response_end_events_set_the_stop_reason() {
             vec![],
             StopReason::MaxTokens,
         ),
-        // All at once, at the end.
+        // Everything in the final event.
         (
             vec![json!({"type": "response.completed", "response": {"output": [
                 {"type": "message", "content": [{"type": "output_text", "text": "No."}]}]}})],
@@ -308,19 +309,19 @@ fn response_end_events_set_the_stop_reason() {
     assert!(matches!(fault, StreamError::ProviderError(body) if body == expected));
 }
 
-/// How imitators of the protocol send two calls.
+/// Variants in which compatible servers send two calls.
 #[test]
 fn tool_calls_of_deviating_servers_are_decoded() {
     let function = |name: &str, args: Value| json!({"name": name, "arguments": args});
     let variants = [
-        // One piece with both, without indexes.
+        // One event with both calls, without indexes.
         vec![openai_chunk(
             json!({"tool_calls": [
                 {"id": "a", "function": function("x", json!("{}"))},
                 {"id": "b", "function": function("y", json!("{\"n\":1}"))}]}),
             Value::Null,
         )],
-        // The same index for both, told apart by id and name.
+        // The same index for both, distinguished by id and name.
         vec![
             openai_chunk(
                 json!({"tool_calls": [{"index": 0, "id": "a", "function": function("x", json!("{}"))}]}),
@@ -331,7 +332,7 @@ fn tool_calls_of_deviating_servers_are_decoded() {
                 Value::Null,
             ),
         ],
-        // The id again with every piece; arguments as an object.
+        // The id repeated with every part; arguments as an object.
         vec![
             openai_chunk(
                 json!({"tool_calls": [{"index": 0, "id": "a", "function": function("x", json!("{"))}]}),
@@ -361,9 +362,9 @@ fn inline_thoughts_are_split_from_the_text() {
         ("<think>hm</think>\n\nDone.", "<think>hm</think>\n\n", "Done."),
         ("\n<think>\nhm\n</think>", "\n<think>\nhm\n</think>", ""),
         ("<think>hm, and no end", "<think>hm, and no end", ""),
-        // The template opened it.
+        // The opening tag was part of the chat template.
         ("hm\n</think>\n\nDone.", "hm\n</think>\n\n", "Done."),
-        // Words about tags are no thought.
+        // Text about tags is not reasoning.
         ("I close it with </think> now.", "", "I close it with </think> now."),
         ("I write `<think>`:\n</think>\n", "", "I write `<think>`:\n</think>\n"),
         ("Done.", "", "Done."),
@@ -396,7 +397,7 @@ fn stream_errors_and_invalid_json_are_reported() {
         assert!(matches!(fault, StreamError::ProviderError(body) if body == error.as_bytes()));
         let fault = fold.push_event("<html>", &mut ignore).expect_err("no JSON");
         assert!(matches!(fault, StreamError::NotJson(data) if data == "<html>"));
-        // JSON of any other shape is passed over, and ends as a cut stream.
+        // JSON of any other form is ignored, and the stream ends as cut.
         for odd in ["7", "[]", "null", "{\"choices\":7}", "{\"type\":\"content_block_delta\"}"] {
             fold.push_event(odd, &mut ignore).expect("passed over");
         }

@@ -1,10 +1,10 @@
-//! Text as a model may be shown it. Output of commands and content of files are hostile bytes:
-//! control characters would be refused by some servers and hidden characters can carry orders that
-//! no person sees. Called by rendering alone; pure.
+//! Escapes text for display to a model. Command output and file contents are untrusted: some servers reject
+//! control characters, and hidden characters can carry instructions that no person sees. Called only by
+//! rendering; pure.
 
 use std::borrow::Cow;
 
-/// Bytes as text: invalid UTF-8 becomes U+FFFD, and what a person could not see is written out.
+/// Converts bytes to text: invalid UTF-8 becomes U+FFFD, and invisible characters are escaped.
 pub(super) fn visible_text_from_bytes(bytes: &[u8]) -> Cow<'_, str> {
     match String::from_utf8_lossy(bytes) {
         Cow::Borrowed(text) => escape_hidden_chars(text),
@@ -12,10 +12,11 @@ pub(super) fn visible_text_from_bytes(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// `text` with control characters (but tab, line feed, carriage return), bidirectional overrides,
-/// zero-width spaces and tag characters written as `\u{…}`. Joiners stay: scripts and emoji need them.
+/// Returns `text` with control characters (except tab, line feed, carriage return), bidirectional overrides,
+/// zero-width spaces and tag characters written as `\u{…}`. Joiners are kept, because scripts and emoji need
+/// them.
 pub(super) fn escape_hidden_chars(text: &str) -> Cow<'_, str> {
-    // Nearly all text is plain, and this is the one pass over every byte of every request.
+    // Nearly all text is plain, and this is the only pass over every byte of every request.
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r')) {
         return Cow::Borrowed(text);
     }

@@ -1,4 +1,4 @@
-//! What a call comes to, piece by piece: each is held against the rules by itself.
+//! Splits a tool call into parts, each of which is checked against the rules separately.
 
 use docket_schema::message::ToolUse;
 use serde_json::Value;
@@ -9,34 +9,34 @@ use crate::{
     shell::{self, SimpleCommand},
 };
 
-/// A piece of a call.
+/// A part of a call: a command or a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct CallPart {
-    /// A command's words, as they stand there.
+    /// The command's words as written.
     pub(super) words: Option<Vec<String>>,
-    /// The same without what only wraps it (`sudo`, `env A=1`, `timeout 5`), and without its program's folder.
+    /// The words without wrappers (`sudo`, `env A=1`, `timeout 5`) and without the program's folder.
     pub(super) unwrapped_words: Vec<String>,
-    /// Once more without git's own options: `git -C a push` pushes. Empty where that is the same.
+    /// The same without git's own options, so that `git -C a push` matches a push. Empty if there is no difference.
     pub(super) words_without_git_options: Vec<String>,
-    /// Of a command with arguments that bash expands: the program and its arguments in front of them, as in `bare` and,
-    /// where git has options before, as in `plain`.
+    /// For a command whose arguments bash expands: the program and its arguments before the first expansion, as in
+    /// `unwrapped_words` and, if git has options in front, as in `words_without_git_options`.
     pub(super) before_expansion: Vec<Vec<String>>,
-    /// The file it names or writes to, from the workspace where that is known.
+    /// The file that it names or writes to, relative to the workspace if that is known.
     pub(super) path: Option<String>,
-    /// What it does, as far as can be told.
+    /// Effects of the part, as far as they can be determined.
     pub(super) labels: Vec<CallLabel>,
-    /// It is not known what it does: no rule that allows speaks of it, unless it allows anything.
+    /// Whether the effect is unknown: an allow rule matches only if it allows everything.
     pub(super) is_opaque: bool,
-    /// Its path may be a folder, and then all below it is meant.
+    /// Whether the path may be a folder, which includes everything below it.
     pub(super) may_be_folder: bool,
-    /// Its path is only read by what the call runs: rules that refuse or ask speak of it, and none has to allow it beside
-    /// the command.
+    /// Whether the call's command only reads the path: deny and ask rules apply, but the path needs no allow rule in
+    /// addition to the command's.
     pub(super) is_only_read: bool,
-    /// The tool that would run it by itself, where that is another than the call's.
+    /// The tool that would run this part on its own, if it is not the call's tool.
     pub(super) tool_name: Option<&'static str>,
 }
 
-/// The pieces of a call, as far as `reach` goes.
+/// Returns the parts of a call within the scope `reach`.
 pub(super) fn call_parts_in_scope(tool: &ToolUse, reach: RuleScope) -> Vec<CallPart> {
     let mut units = call_parts(tool);
     match reach {
@@ -44,7 +44,7 @@ pub(super) fn call_parts_in_scope(tool: &ToolUse, reach: RuleScope) -> Vec<CallP
             units.retain(|unit| !unit.is_only_read);
             units.iter_mut().for_each(|unit| unit.may_be_folder = false);
         }
-        // Its programs are looked for in a folder that the run fills first: what is run is not what stands there.
+        // Programs are looked up first in a folder that the run can fill, so the written name does not say what runs.
         RuleScope::Descendants if tool.name == VENV_RUN => {
             units.iter_mut().for_each(|unit| unit.is_opaque |= unit.words.is_some());
         }
@@ -53,7 +53,6 @@ pub(super) fn call_parts_in_scope(tool: &ToolUse, reach: RuleScope) -> Vec<CallP
     units
 }
 
-/// The pieces of a call.
 pub(super) fn call_parts(tool: &ToolUse) -> Vec<CallPart> {
     let text = |field: &str| tool.args.get(field).and_then(Value::as_str);
     if tool.name == RUN_COMMAND {
@@ -69,7 +68,7 @@ pub(super) fn call_parts(tool: &ToolUse) -> Vec<CallPart> {
         };
         named.into_iter().map(of).collect::<Vec<_>>()
     };
-    // A tool that is a shell line is what that line is, however it is called.
+    // A tool implemented by a shell line is evaluated as that line.
     let mut out = match calls::shell_line(&tool.name, &tool.args) {
         Some(line) => {
             let mut out = shell_line_parts(&line.command, line.cwd.as_deref());
@@ -81,7 +80,7 @@ pub(super) fn call_parts(tool: &ToolUse) -> Vec<CallPart> {
         }
         None => files(calls::named_files(&tool.name, &tool.args)),
     };
-    // The line that tests a piece of work is run as it stands, and what it leaves behind is the piece's.
+    // The test line of a delegated task runs as written, and its side effects belong to that task.
     if tool.name == DELEGATE {
         out.push(CallPart { labels: labels.clone(), ..CallPart::default() });
         for line in text("tests")
@@ -99,7 +98,7 @@ pub(super) fn call_parts(tool: &ToolUse) -> Vec<CallPart> {
     out
 }
 
-/// The pieces of a shell line that is run in `cwd`.
+/// Returns the parts of a shell line that runs in `cwd`.
 pub(super) fn shell_line_parts(line: &str, cwd: Option<&str>) -> Vec<CallPart> {
     let script = shell::parse_line(line);
     let mut out = Vec::new();
@@ -139,13 +138,13 @@ pub(super) fn shell_line_parts(line: &str, cwd: Option<&str>) -> Vec<CallPart> {
         });
     }
     if out.is_empty() {
-        // A line that only sets, or says nothing, is still a call: what holds where no rule speaks holds for it.
+        // A line with only assignments, or an empty one, is still a call: the policy's default applies to it.
         out.push(CallPart::default());
     }
     out
 }
 
-/// The program is put in by the shell, also behind what wraps it; or it does what is written elsewhere.
+/// Whether the program, possibly behind wrappers, comes from an expansion, or runs code that is written elsewhere.
 fn is_opaque(command: &SimpleCommand) -> bool {
     let put_in = |program: &str| program.contains(['$', '`']);
     let aliased = command.program() == "git" && shell::sets_git_alias(command.args());
@@ -155,7 +154,8 @@ fn is_opaque(command: &SimpleCommand) -> bool {
         || put_in(command.program())
 }
 
-/// A path from the workspace: `./a//b` is `a/b`, and `..` takes a folder away. What leads out keeps its beginning.
+/// Normalizes a path relative to the workspace: `./a//b` becomes `a/b`, and `..` removes a folder. A path that leaves
+/// the workspace keeps its leading `..`.
 fn workspace_path(path: &str, cwd: Option<&str>) -> String {
     let whole = match cwd {
         Some(cwd) if !path.starts_with(['/', '~', '$']) => format!("{cwd}/{path}"),

@@ -1,7 +1,7 @@
-//! Patterns of commands, word by word, and of one word.
+//! Wildcard patterns for commands, word by word.
 
-/// Whether `words` are what `pattern` says. A last `*` alone stands for any words, or none; within a word `*` stands
-/// for any characters, or none.
+/// Whether `words` match `pattern`. A final `*` on its own matches any words or none; within a word `*` matches any
+/// characters or none.
 pub(super) fn matches_words(pattern: &str, words: &[String]) -> bool {
     let wanted: Vec<&str> = pattern.split_whitespace().collect();
     let (wanted, open) = match wanted.split_last() {
@@ -12,7 +12,7 @@ pub(super) fn matches_words(pattern: &str, words: &[String]) -> bool {
     fits && wanted.iter().zip(words).all(|(wanted, word)| matches_wildcard(wanted, word))
 }
 
-/// Whether `pattern` may say what words come to that begin with `before` and go on with any others, or none.
+/// Whether `pattern` may match words that begin with `before`, followed by any others or none.
 pub(super) fn may_match_prefix(pattern: &str, before: &[String]) -> bool {
     let wanted: Vec<&str> = pattern.split_whitespace().collect();
     let (wanted, is_open) = match wanted.split_last() {
@@ -25,7 +25,7 @@ pub(super) fn may_match_prefix(pattern: &str, before: &[String]) -> bool {
         .all(|(at, word)| wanted.get(at).map_or(is_open, |wanted| matches_wildcard(wanted, word)))
 }
 
-/// Greedy, with one place to go back to: linear but for that.
+/// Greedy matching with a single backtracking point, so close to linear.
 pub(crate) fn matches_wildcard(pattern: &str, word: &str) -> bool {
     let (pattern, word) = (pattern.as_bytes(), word.as_bytes());
     let (mut at, mut seen, mut back) = (0, 0, None);

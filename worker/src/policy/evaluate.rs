@@ -1,4 +1,4 @@
-//! Holds a call against policies.
+//! Evaluates a call against policies.
 
 use docket_schema::{
     message::ToolUse,
@@ -13,23 +13,23 @@ use super::{
 };
 use crate::calls::{CallLabel, RUN_COMMAND};
 
-/// What policies say of a call.
+/// Result of evaluating a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyDecision {
-    /// The strictest of what they say.
+    /// The strictest verdict.
     pub ruling: RuleVerdict,
-    /// The rule that says so; `default` where none speaks.
+    /// The rule with that verdict; `default` if no rule matches.
     pub rule_id: String,
-    /// Why, in the rule's words; may be empty.
+    /// The rule's reason; may be empty.
     pub reason: String,
-    /// The piece of the call that it is about, as people read it.
+    /// The part of the call that the decision is about, formatted for people.
     pub subject: String,
 }
 
-/// The rule of a policy without one that speaks.
+/// Rule name used when no rule of a policy matches.
 pub const DEFAULT_RULE: &str = "default";
 
-/// Holds `tool` against all of `policies`. Without any it is allowed.
+/// Evaluates `tool` against all `policies`. Without any policy the call is allowed.
 #[must_use]
 pub fn evaluate_policies(policies: &[Policy], tool: &ToolUse, reach: RuleScope) -> PolicyDecision {
     let mut found = PolicyDecision {
@@ -60,7 +60,7 @@ pub fn evaluate_policies(policies: &[Policy], tool: &ToolUse, reach: RuleScope) 
     found
 }
 
-/// What one policy says of one piece: the strictest of its rules that speak, else its default.
+/// Evaluates one part against one policy: the strictest matching rule, else the policy's default.
 fn policy_ruling<'a>(
     policy: &'a Policy,
     unit: &CallPart,
@@ -69,7 +69,7 @@ fn policy_ruling<'a>(
     let tool = unit.tool_name.unwrap_or(tool);
     let refuses = |rule: &&PolicyRule| !unit.is_only_read || rule.verdict != RuleVerdict::Allow;
     let speaking = policy.rules.iter().filter(refuses).filter(|rule| rule_matches(rule, unit, tool));
-    // Of equals the first: it is the one that is told.
+    // Of equally strict rules the first one is reported.
     let strictest = speaking.fold(None::<&PolicyRule>, |best, rule| match best {
         Some(best) if best.verdict >= rule.verdict => Some(best),
         Some(_) | None => Some(rule),
@@ -78,7 +78,7 @@ fn policy_ruling<'a>(
     strictest.map_or((default, None), |rule| (rule.verdict, Some(rule)))
 }
 
-/// Whether a rule speaks of a piece of a call.
+/// Whether a rule matches a part of a call.
 pub(super) fn rule_matches(rule: &PolicyRule, unit: &CallPart, tool: &str) -> bool {
     (rule.tools.is_empty() || rule.tools.iter().any(|name| matches_wildcard(name, tool)))
         && matches_command(rule, unit)
@@ -87,8 +87,8 @@ pub(super) fn rule_matches(rule: &PolicyRule, unit: &CallPart, tool: &str) -> bo
             || unit.labels.iter().any(|label| rule.labels.contains(&label_name(*label))))
 }
 
-/// Whether a rule that refuses or asks may speak of what bash makes of a command's arguments: `git {push,origin}`. Then no
-/// rule that allows the command as it is written can be relied on.
+/// Whether a deny or ask rule could match what bash expands the arguments to: `git {push,origin}`. If so, an allow
+/// rule that matches the command as written cannot be relied on.
 fn may_restrict(rule: &PolicyRule, unit: &CallPart) -> bool {
     let may_speak =
         |before: &Vec<String>| rule.commands.iter().any(|pattern| may_match_prefix(pattern, before));
@@ -97,12 +97,12 @@ fn may_restrict(rule: &PolicyRule, unit: &CallPart) -> bool {
 
 fn matches_command(rule: &PolicyRule, unit: &CallPart) -> bool {
     if rule.commands.is_empty() {
-        // Of what is not known only a rule allows that allows anything: `*`.
+        // An unknown effect is allowed only by a rule that allows everything: `*`.
         return !(unit.is_opaque && rule.verdict == RuleVerdict::Allow);
     }
     let Some(words) = &unit.words else { return false };
     rule.commands.iter().any(|pattern| match rule.verdict {
-        // What is wrapped, or comes from another folder, is something else than what was allowed.
+        // A wrapped command, or one from another folder, is not the command that was allowed.
         RuleVerdict::Allow if unit.is_opaque => pattern.trim() == "*",
         RuleVerdict::Allow => matches_words(pattern, words),
         RuleVerdict::Ask | RuleVerdict::Deny => {
@@ -123,13 +123,13 @@ fn matches_path(rule: &PolicyRule, unit: &CallPart) -> bool {
         || unit.path.as_ref().is_some_and(|path| rule.paths.iter().any(|glob| is_match(glob, path)))
 }
 
-/// Whether a rule's glob means a path; none = one that does not parse. It was checked where the policy was read: one that
-/// is so all the same must not let through what it refuses.
+/// Whether a rule's glob matches a path. `None` is a glob that does not parse: policies are checked when they are
+/// loaded, but if one got through, it must not disable a deny rule.
 pub(super) fn glob_matches(rule: &PolicyRule, glob: Option<&GlobMatcher>, path: &str) -> bool {
     glob.map_or(rule.verdict != RuleVerdict::Allow, |glob| glob.is_match(path))
 }
 
-/// Whether a glob means all below a folder, and that folder is `path` or lies in it.
+/// Whether a glob covers everything below a folder, and that folder is `path` or inside it.
 fn is_folder_glob_below(glob: &str, path: &str) -> bool {
     let glob = glob.trim_start_matches("./");
     let Some(folder) = glob.strip_suffix("/**").or_else(|| glob.strip_suffix('/')) else { return false };
@@ -138,7 +138,8 @@ fn is_folder_glob_below(glob: &str, path: &str) -> bool {
         && rest.is_some_and(|rest| path.is_empty() || rest.is_empty() || rest.starts_with('/'))
 }
 
-/// `*` stays within a folder and `**` goes on below; a glob without a slash is about the name in any folder.
+/// Compiles a glob: `*` stays within a folder, `**` crosses folders, and a glob without a slash matches the name in
+/// any folder.
 pub(super) fn compile_glob(glob: &str) -> Result<GlobMatcher, globset::Error> {
     let glob = glob.trim_start_matches("./");
     let whole = if glob.contains('/') { glob.to_owned() } else { format!("**/{glob}") };
@@ -146,7 +147,7 @@ pub(super) fn compile_glob(glob: &str) -> Result<GlobMatcher, globset::Error> {
     Ok(GlobBuilder::new(&whole).literal_separator(true).build()?.compile_matcher())
 }
 
-/// A label's name, as rules and the log have it.
+/// A label's name in rules and in the log.
 pub(super) fn label_name(label: CallLabel) -> String {
     let json = serde_json::to_value(label);
     json.ok().and_then(|json| json.as_str().map(str::to_owned)).unwrap_or_default()

@@ -1,11 +1,11 @@
-//! A glob of paths, by the rules that policies have, for others who speak of paths.
+//! Path globs with the semantics of policies, for other modules that select paths.
 
 use globset::GlobMatcher;
 
 use super::evaluate::compile_glob;
 
-/// See the module: `*` stays within a folder and `**` goes on below; a glob without a slash is about the name in any
-/// folder, and one that ends with a slash about all below a folder.
+/// A path glob: `*` stays within a folder, `**` crosses folders, a glob without a slash matches the name in any
+/// folder, and one that ends with a slash matches everything below a folder.
 #[derive(Debug, Clone)]
 pub struct PathGlob {
     text: String,
@@ -13,10 +13,10 @@ pub struct PathGlob {
 }
 
 impl PathGlob {
-    /// Reads one.
+    /// Parses a glob.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Describes why the glob is invalid.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Err("it must be a glob, as tests/**".to_owned());
@@ -25,12 +25,12 @@ impl PathGlob {
         Ok(Self { text: text.to_owned(), matcher })
     }
 
-    /// Whether it means this path.
+    /// Whether the glob matches this path.
     pub fn matches(&self, path: &str) -> bool {
         self.matcher.is_match(path)
     }
 
-    /// As it was written.
+    /// The glob as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }

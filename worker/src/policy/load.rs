@@ -1,4 +1,4 @@
-//! A policy as people write it, in TOML: read, and its rules tried on their own examples.
+//! Parses policies from TOML and checks their rules against their own examples.
 
 use docket_schema::{
     message::{CallId, ToolUse},
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::calls::{CallLabel, DELEGATE, is_external, selectable_tool_names};
 
-/// Reads a policy.
+/// Parses and checks a policy.
 ///
 /// # Errors
-/// What is wrong, with its field.
+/// Describes the first problem, with its field.
 pub fn parse_policy(table: toml::Table) -> Result<Policy, String> {
     let rules = table.get("rules").and_then(toml::Value::as_array).into_iter().flatten();
     for (nth, rule) in rules.enumerate() {
@@ -29,7 +29,7 @@ pub fn parse_policy(table: toml::Table) -> Result<Policy, String> {
     Ok(policy)
 }
 
-/// What is wrong with a rule, as `rules[0].verdict: …`. The reader names a field in its text alone.
+/// Formats a rule error as `rules[0].verdict: …`. The TOML error names the field only in its text.
 fn describe_rule_error(nth: usize, error: &toml::de::Error) -> String {
     let text = error.to_string();
     let (what, path) = text.trim().rsplit_once("in `").unwrap_or((text.trim(), ""));
@@ -39,10 +39,10 @@ fn describe_rule_error(nth: usize, error: &toml::de::Error) -> String {
     format!("rules[{nth}]{field}: {}", what.trim().replace('\n', " "))
 }
 
-/// Checks a policy, patterns and examples included.
+/// Checks a policy, including patterns and examples.
 ///
 /// # Errors
-/// [`PolicyError`]: the first field that is wrong.
+/// Returns a [`PolicyError`] for the first invalid field.
 pub fn check_policy(policy: &Policy) -> Result<(), PolicyError> {
     policy.check()?;
     for (nth, rule) in policy.rules.iter().enumerate() {
@@ -53,11 +53,11 @@ pub fn check_policy(policy: &Policy) -> Result<(), PolicyError> {
 
 fn check_rule(rule: &PolicyRule, at: &str) -> Result<(), PolicyError> {
     if !rule.commands.is_empty() && !rule.paths.is_empty() {
-        let must = "must not stand beside commands: a rule is about commands or about files";
+        let must = "must not be combined with commands: a rule is about commands or about files";
         return Err(PolicyError::new(format!("{at}.paths"), must));
     }
     let known: Vec<String> = selectable_tool_names().chain([DELEGATE]).map(str::to_owned).collect();
-    // What servers offer is known where a run begins.
+    // Tools of MCP servers are only known when a run begins.
     let own: Vec<String> = rule.tools.iter().filter(|name| !is_external(name)).cloned().collect();
     require_known(&own, &known, &format!("{at}.tools"))?;
     let labels: Vec<String> = CallLabel::ALL.into_iter().map(label_name).collect();
@@ -70,8 +70,8 @@ fn check_rule(rule: &PolicyRule, at: &str) -> Result<(), PolicyError> {
     for (name, examples, wanted) in [("matches", &rule.matches, true), ("misses", &rule.misses, false)] {
         for (nth, example) in examples.iter().enumerate() {
             if matches_example(rule, example) != wanted {
-                let not = if wanted { "" } else { " not" };
-                let must = format!("must be something of which `{}` does{not} speak: `{example}`", rule.id);
+                let not = if wanted { "" } else { "not " };
+                let must = format!("must {not}be matched by `{}`: `{example}`", rule.id);
                 return Err(PolicyError::new(format!("{at}.{name}[{nth}]"), must));
             }
         }
@@ -88,7 +88,7 @@ fn require_known(given: &[String], known: &[String], at: &str) -> Result<(), Pol
     }
 }
 
-/// An example of a rule about files is a path; of any other a shell line.
+/// The example of a path rule is a path; that of any other rule is a shell line.
 fn matches_example(rule: &PolicyRule, example: &str) -> bool {
     let (name, args) = match rule.paths.is_empty() {
         true => ("run_command", json!({ "command": example })),

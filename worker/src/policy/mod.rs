@@ -1,9 +1,9 @@
-//! Policy: what is said of a model's calls before they run (E12). Pure.
+//! Policy engine: decides whether a model's calls are allowed, denied or need approval before they run (E12). Pure.
 //!
-//! A shell line is taken apart by bash's grammar, and each command, and each file it is redirected to, is held against
-//! every rule of every policy; the strictest verdict wins. That reads what is written, not what it comes to: policy
-//! steers what honest work asks for, and the sandbox holds the rest. Called by the engine with what the run pinned,
-//! and by whoever loads a policy.
+//! A shell line is parsed with bash's grammar. Each command, and each file it is redirected to, is checked against
+//! every rule of every policy, and the strictest verdict wins. This looks at what is written, not at what it does at
+//! run time: policy guides well-behaved models, and the sandbox confines the rest. Called by the engine with the
+//! policies that the run pinned, and when a policy is loaded.
 
 mod call_parts;
 mod command_pattern;
@@ -28,7 +28,7 @@ pub use network::{describe_network, network_grant};
 pub use rule_scope::RuleScope;
 pub use visibility::{AskVisibility, PathVisibility, VisibilityFilter};
 
-/// A policy in TOML, for tests.
+/// Parses a policy from TOML, for tests.
 #[cfg(test)]
 pub(crate) fn parse_policy_text(text: &str) -> Result<docket_schema::policy::Policy, String> {
     parse_policy(text.parse().expect("TOML"))

@@ -1,4 +1,4 @@
-//! Whether a call gets the network, and what it may reach there. Pure.
+//! Decides whether a call gets network access and which hosts it may reach. Pure.
 
 use docket_schema::{
     message::ToolUse,
@@ -8,15 +8,15 @@ use docket_schema::{
 use super::{call_parts::call_parts_in_scope, command_pattern::matches_words, rule_scope::RuleScope};
 use crate::calls::is_external;
 
-/// Says nothing to anybody, and stands before much that does.
+/// Commands without network access of their own that often precede others.
 const HARMLESS_COMMANDS: [&str; 3] = ["cd", "true", ":"];
 
-/// Tools whose line may get the network.
+/// Tools whose shell line may get network access.
 const NETWORK_TOOLS: [&str; 3] = ["run_command", "venv_run", "venv_install"];
 
-/// What a call may reach; `None` where it gets no network. Only shell lines do, those that tools of the
-/// wide set are included, and servers, which a pattern means by the name of their tool; and only where every policy in force
-/// says so: the one that says nothing of the network says no.
+/// Returns the hosts that a call may reach; `None` if it gets no network. Network access is limited to shell lines
+/// (including those of the wide tool set) and MCP servers, which a pattern selects by tool name. Every policy in
+/// force must grant it: a policy without a network section denies it.
 #[must_use]
 pub fn network_grant(policies: &[Policy], tool: &ToolUse, reach: RuleScope) -> Option<AllowList> {
     let may = NETWORK_TOOLS.contains(&tool.name.as_str()) || is_external(&tool.name);
@@ -33,7 +33,8 @@ pub fn network_grant(policies: &[Policy], tool: &ToolUse, reach: RuleScope) -> O
         .flatten()
 }
 
-/// What a model is told that has the network at times; `None` where it never has. Its prompt says that there is none.
+/// Describes the network access for the model; `None` if there is none. The system prompt says that there is no
+/// network.
 #[must_use]
 pub fn describe_network(policies: &[Policy]) -> Option<String> {
     let networks: Vec<&NetworkPolicy> =
@@ -52,8 +53,8 @@ pub fn describe_network(policies: &[Policy]) -> Option<String> {
     Some(text)
 }
 
-/// Whether every command of the line is like a pattern. The whole line gets the network or none of it, for its
-/// commands share what they are run in.
+/// Whether every command of the line matches a pattern. The line gets the network as a whole or not at all, because
+/// its commands share one sandbox.
 fn is_granted(network: &NetworkPolicy, tool: &ToolUse, reach: RuleScope) -> bool {
     if network.hosts.is_empty() {
         return false;
@@ -71,7 +72,7 @@ fn is_granted(network: &NetworkPolicy, tool: &ToolUse, reach: RuleScope) -> bool
     let is_like = |words: &[String]| network.commands.iter().any(|pattern| matches_words(pattern, words));
     !commands.is_empty()
         && commands.iter().all(|unit| match &unit.words {
-            // What stands there is not what is run.
+            // The written words do not say what runs.
             Some(_) if unit.is_opaque => false,
             Some(words) => is_like(words) || HARMLESS_COMMANDS.contains(&words[0].as_str()),
             None => false,

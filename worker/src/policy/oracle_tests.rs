@@ -1,7 +1,7 @@
-//! Lists of what may be done, against bash itself: no line that a list allows runs a program that is not on it.
+//! Checks allow lists against bash itself: no line that a list allows runs a program that is not on the list.
 //!
-//! Bash carries the lines out where every program is a stub that writes down its name, so that it, and not our reading
-//! of its grammar, says what a line runs.
+//! Bash runs the lines with every program replaced by a stub that logs its name, so that bash, and not our reading of
+//! its grammar, says what a line runs.
 
 use std::{
     cell::Cell, collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration,
@@ -14,14 +14,14 @@ use docket_schema::{
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{RuleScope, evaluate, parse_policy_text};
+use super::{RuleScope, evaluate_policies, parse_policy_text};
 use crate::process::{TrustedSpec, run_trusted};
 
-/// Programs that write down their names.
+/// Stub programs that log their names.
 const PROGRAMS: [&str; 5] = ["p0", "p1", "p2", "p3", "git"];
 
-/// What else the list allows: builtins, and lines within lines. What runs any program that it is told to (`env`, `exec`)
-/// is on no such list.
+/// Other entries of the allow list: builtins and shells. Commands that run any program given to them (`env`, `exec`)
+/// are never on such a list.
 const OTHER_PROGRAMS: [&str; 19] = [
     "echo *",
     "cd *",
@@ -44,10 +44,10 @@ const OTHER_PROGRAMS: [&str; 19] = [
     "shift *",
 ];
 
-/// A folder where bash runs a line.
+/// A folder in which bash runs lines.
 pub(super) struct BashOracle {
     folder: tempfile::TempDir,
-    /// Lines that were run: each has a log of its own, because what a line leaves running may write late.
+    /// Number of lines run: each has its own log, because background processes of a line may write late.
     runs: Cell<usize>,
 }
 
@@ -59,7 +59,7 @@ impl BashOracle {
         }
         for program in PROGRAMS {
             stage.write_stub("bin", program, program);
-            // What a `PATH` with a dot in it finds.
+            // Found through a `PATH` that contains a dot.
             stage.write_stub("work", program, &format!("local-{program}"));
         }
         for (name, at) in [("bash", "/bin/bash"), ("sh", "/bin/sh"), ("env", "/usr/bin/env")] {
@@ -77,12 +77,12 @@ impl BashOracle {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
     }
 
-    /// The programs that bash runs for a line.
+    /// Returns the programs that bash runs for a line.
     fn programs_run_by(&self, line: &str) -> BTreeSet<String> {
         self.log_after(line).lines().map(str::to_owned).collect()
     }
 
-    /// The words that bash gives the program `words` on a line.
+    /// Returns the words that bash passes to the program `words` on a line.
     pub(super) fn words(&self, line: &str) -> Vec<String> {
         self.log_after(line).split_terminator('\0').map(str::to_owned).collect()
     }
@@ -109,7 +109,7 @@ impl BashOracle {
     }
 }
 
-/// A list that allows all of these but `other`.
+/// An allow list with all of these programs except `other`.
 fn allowlist_without(other: &str) -> [Policy; 1] {
     let programs = PROGRAMS.iter().filter(|name| **name != other).map(|name| format!("\"{name} *\""));
     let commands: Vec<String> = programs.chain(OTHER_PROGRAMS.map(|line| format!("\"{line}\""))).collect();
@@ -128,7 +128,7 @@ pub(super) fn is_allowed(policies: &[Policy], line: &str) -> bool {
     evaluate_policies(policies, &call, RuleScope::Descendants).ruling == RuleVerdict::Allow
 }
 
-/// Runs the line, and asks for each program that ran whether a list without it would have allowed the line.
+/// Runs the line and checks, for each program that ran, whether a list without it would have allowed the line.
 fn check_line(stage: &BashOracle, line: &str) -> Result<BTreeSet<String>, String> {
     let ran = stage.programs_run_by(line);
     match ran.iter().find(|program| is_allowed(&allowlist_without(program), line)) {
@@ -137,7 +137,7 @@ fn check_line(stage: &BashOracle, line: &str) -> Result<BTreeSet<String>, String
     }
 }
 
-/// Each runs something that is hard to see.
+/// Lines that run a program in a way that is hard to see.
 const HIDDEN_PROGRAM_LINES: [&str; 99] = [
     "p0 <<EOF\n`git push`\nEOF",
     "p0 <<EOF\nsome `code` and \\`not\\` and `git push`\nEOF",
@@ -249,7 +249,7 @@ fn hard_to_parse_lines_match_no_allowlist() {
         assert!(!programs.is_empty(), "{line:?} runs nothing");
         ran.extend(programs);
     }
-    // The lines do what they are here for.
+    // The lines do what they are meant to.
     assert!(ran.contains("git") && ran.contains("local-p0"), "{ran:?}");
 }
 
@@ -295,7 +295,7 @@ fn everyday_lines_match_an_allowlist_of_their_commands() {
     }
 }
 
-/// Parts of lines as people write them. Nothing in them loops for ever, and nothing leaves the folder.
+/// Fragments of realistic lines. None of them loops forever or leaves the folder.
 const LINE_PARTS: [&str; 86] = [
     "p0 a",
     "git push",
@@ -387,7 +387,7 @@ const LINE_PARTS: [&str; 86] = [
 
 const SEPARATORS: [&str; 7] = ["; ", " && ", " || ", " | ", "\n", " & ", ";"];
 
-/// What is put into a line, or takes the place of a character of it.
+/// Text that is inserted into a line or replaces one of its characters.
 const NOISE: [&str; 51] = [
     "`", "'", "\"", "\\", "$", "#", "(", ")", "{", "}", ";", "&", "|", "<", ">", "\n", "\t", " ", "\r",
     "\u{b}", "\u{c}", "\u{a0}", "!", "=", "*", "[", "]", "%", ",", ":", "-", "+", "@", "^", "?", "$(", "${",
@@ -422,7 +422,7 @@ proptest! {
     }
 }
 
-/// The stage's own folder is the only thing that a line can reach by name.
+/// A line can reach nothing by name except the oracle's own folder.
 #[test]
 fn oracle_logs_the_programs_that_run() {
     let stage = BashOracle::new();

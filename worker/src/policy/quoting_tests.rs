@@ -1,4 +1,4 @@
-//! Words that are quoted in every way, against bash itself.
+//! Compares the parsing of quoted words with bash itself.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::shell::parse_line;
 
-/// Parts of words, quoted in every way.
+/// Parts of words in every quoting style.
 const QUOTED_PARTS: [&str; 22] = [
     "$\"", "\"", "'", "$'", "$", "a", "bc", " ", "\\", "\\\"", "\\$", "$\"d\"", "\"e\"", "'f'", "$'g'",
     "$\"\"", "=", "-", "\"h$\"", "[", "#", "\\\n",
@@ -28,14 +28,14 @@ proptest! {
         if is_known && command.words.first().is_some_and(|word| word == "words") {
             let own = &command.words[1..];
             let by_bash = STAGE.with(|stage| stage.words(&line));
-            // Where there is no word at all, the program that tells them prints an empty one.
+            // Without any word, the program that prints them prints an empty one.
             let both_none = own.is_empty() && by_bash == [""];
             prop_assert!(both_none || own == by_bash, "{:?}: {:?}, bash {:?}", line, own, by_bash);
         }
     }
 }
 
-/// A string that is to be translated is that string: a rule that refuses sees it, and one that allows as well.
+/// A string marked for translation equals the plain string, for deny and allow rules alike.
 #[test]
 fn translated_strings_equal_those_of_bash() {
     let stage = BashOracle::new();

@@ -1,4 +1,4 @@
-//! Policies against calls.
+//! Evaluates calls against sample policies.
 
 use docket_schema::{
     message::{CallId, ToolUse},
@@ -7,7 +7,7 @@ use docket_schema::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{PolicyDecision, RuleScope, evaluate, parse_policy_text};
+use super::{PolicyDecision, RuleScope, evaluate_policies, parse_policy_text};
 
 fn call(name: &str, args: Value) -> ToolUse {
     ToolUse { call: CallId("t1-0".to_owned()), name: name.to_owned(), args, malformed: None }
@@ -45,7 +45,7 @@ verdict = "ask"
 labels = ["deletes"]
 "#;
 
-/// A list of what may be done.
+/// An allow list.
 const STRICT_POLICY: &str = r#"
 default = "deny"
 [[rules]]
@@ -62,7 +62,7 @@ verdict = "allow"
 paths = ["notes/**"]
 "#;
 
-/// What a tool of the wide set does is judged as the command that does the same, and by every file it names.
+/// A call of the wide tool set is evaluated like the equivalent command, and by every file it names.
 #[test]
 fn wide_set_tools_are_evaluated_by_their_effects() {
     let more = "[[rules]]\nid = \"commits\"\nverdict = \"deny\"\ncommands = [\"git commit *\"]\n[[rules]]\nid = \"pip\"\n\
@@ -76,7 +76,7 @@ fn wide_set_tools_are_evaluated_by_their_effects() {
         ("git_commit", json!({"message": "x; git status"}), (Deny, "commits"), (Deny, "default")),
         ("git_checkout", json!({"paths": ["infra/a"]}), (Ask, "infra"), (Deny, "default")),
         ("venv_run", json!({"command": "git push"}), (Deny, "no-push"), (Deny, "default")),
-        // Which python that is nobody knows: a list of what may be done has to let anything through.
+        // It is unknown which python this is: an allow list has to allow everything.
         ("venv_run", json!({"command": "python -m pytest x"}), (Allow, "default"), (Deny, "default")),
         ("git_show", json!({"rev": "HEAD", "file": "infra/a"}), (Ask, "infra"), (Deny, "default")),
         ("git_diff", json!({"path": "infra/a"}), (Ask, "infra"), (Allow, "plan")),
@@ -104,7 +104,7 @@ fn wide_set_tools_are_evaluated_by_their_effects() {
     assert_eq!(ruling_for(&by_tool, &call("git_add", json!({"paths": ["."]}))).0, Deny);
 }
 
-/// A rule for all below a folder speaks of what is done to that folder whole, or to one above it.
+/// A rule for everything below a folder applies to actions on that folder as a whole, or on one of its parents.
 #[test]
 fn action_on_a_folder_counts_for_its_contents() {
     let rule = |verdict: &str| {
@@ -125,20 +125,20 @@ fn action_on_a_folder_counts_for_its_contents() {
         ("git_checkout", json!({"paths": ["ops"]}), Deny),
         ("git_checkout", json!({"paths": ["."]}), Deny),
         ("git_checkout", json!({"paths": ["src"]}), Allow),
-        // A file that a tool's own command reads is one that it names.
+        // A file that a tool's own command reads counts as named.
         ("venv_install", json!({"requirements": "ops/infra/r.txt"}), Deny),
         ("git_add", json!({"paths": ["keys/a"]}), Deny),
-        // What reads a folder, or makes one, is about its name alone.
+        // Reading or creating a folder concerns its name alone.
         ("list_files", json!({"path": "ops"}), Allow),
         ("make_folder", json!({"path": "ops"}), Allow),
         ("write_file", json!({"path": "ops"}), Allow),
     ] {
         let call = call(tool, args.clone());
         assert_eq!(ruling_for(&deny, &call).0, ruling, "{tool} {args}");
-        // As it was decided before, and so it is again in an older log.
+        // Decided as before, which older logs rely on.
         assert_eq!(evaluate_policies(&deny, &call, RuleScope::NamedPaths).ruling, Allow, "{tool} {args}");
     }
-    // What is allowed below a folder says nothing of the folder.
+    // A rule that allows paths below a folder does not cover the folder itself.
     let strict = parse_policy_text(
         "default = \"deny\"\n[[rules]]\nid = \"a\"\nverdict = \"allow\"\npaths = [\"notes/**\"]\n",
     );
@@ -297,7 +297,7 @@ commands = ["cat *", "echo *", "sh", "bash *", "su *", "git *", "parallel *", "s
     }
 }
 
-/// Bash may make of an argument what another rule refuses.
+/// Bash may expand an argument to something that another rule denies.
 #[test]
 fn expanded_arguments_cannot_bypass_a_deny_rule() {
     let rules = |verdict: &str| {
@@ -381,7 +381,7 @@ fn allowlist_permits_nothing_else() {
     assert_eq!(ruling_for(&strict, &call("run_tests", json!({}))).0, Deny);
 }
 
-/// Whether work is given away at all is a rule's to say as well, whatever it is tested with.
+/// A rule can also decide whether work is delegated at all, whatever its test line is.
 #[test]
 fn rules_apply_to_delegated_work() {
     let alone = |verdict: &str| {
@@ -400,7 +400,8 @@ fn rules_apply_to_delegated_work() {
     }
 }
 
-/// The line that tests a piece of work is run as it stands, and what it leaves behind is the piece's: it is a command.
+/// The test line of delegated work runs as written and its side effects belong to that work, so it counts as a
+/// command.
 #[test]
 fn test_line_of_delegated_work_is_evaluated_as_a_command() {
     use RuleVerdict::{Allow, Ask, Deny};
@@ -412,7 +413,7 @@ fn test_line_of_delegated_work_is_evaluated_as_a_command() {
         (json!("make test && git push"), Deny, "no-push"),
         (json!("echo x > infra/a.yml"), Ask, "infra"),
         (json!("rm -r build; make test"), Ask, "deletes"),
-        // What a path stands for is put in before the line is run.
+        // The path is substituted before the line is run.
         (json!("gi{path}t push"), Deny, "no-push"),
         (json!("make test"), Allow, "default"),
         (json!(" "), Allow, "default"),
@@ -428,7 +429,7 @@ fn test_line_of_delegated_work_is_evaluated_as_a_command() {
         [parse_policy_text(&format!("{rules}{more}")).expect("a policy")]
     };
     for (more, ruling) in [
-        // Also a rule that is about the tool alone by which a command is run.
+        // A rule that is only about the tool that runs commands applies as well.
         ("tools = [\"run_command\"]", Deny),
         ("tools = [\"edit_file\"]", Allow),
         ("labels = [\"command\"]", Deny),
@@ -439,7 +440,7 @@ fn test_line_of_delegated_work_is_evaluated_as_a_command() {
         assert_eq!(ruling_for(&listed(more), &piece(tests)).0, ruling, "{more}");
         assert_eq!(ruling_for(&listed(more), &piece(json!(null))).0, Allow, "{more}: it runs nothing");
     }
-    // With a path of which nothing is known no list of what may be done has it.
+    // With an unknown path no allow list matches.
     let only = "default = \"deny\"\n[[rules]]\nid = \"a\"\nverdict = \"allow\"\ncommands = [\"sh *\"]\n";
     let only = [parse_policy_text(only).expect("a policy")];
     assert_eq!(ruling_for(&only, &piece(json!("{path} -c x"))).0, Deny);
@@ -467,7 +468,7 @@ fn policy_errors_name_the_line_or_field() {
             "rules[1].verdict: unknown variant `never`",
         ),
         ("[[rules]]\nid = \"a\"\nverdict = \"deny\"\npaths = 3", "rules[0].paths: invalid type"),
-        // Nothing would hold as anything.
+        // Nothing would match as anything.
         (
             "[[rules]]\nid = \"a\"\nverdict = \"allow\"\ncommands = []",
             "rules[0].commands: an empty list is none",
@@ -488,15 +489,15 @@ fn policy_errors_name_the_line_or_field() {
         ("[[rules]]\nid = \"a\"\nverdict = \"deny\"\npaths = [\"a[\"]", "rules[0].paths[0] must be a glob"),
         (
             "[[rules]]\nid = \"a\"\nverdict = \"deny\"\npaths = [\"a\"]\ncommands = [\"b\"]",
-            "rules[0].paths must not stand",
+            "rules[0].paths must not be combined",
         ),
         (
             "[[rules]]\nid = \"a\"\nverdict = \"deny\"\ncommands = [\"git push\"]\nmatches = [\"git push x\"]",
-            "rules[0].matches[0] must be something of which `a` does speak: `git push x`",
+            "rules[0].matches[0] must be matched by `a`: `git push x`",
         ),
         (
             "[[rules]]\nid = \"a\"\nverdict = \"deny\"\ncommands = [\"git *\"]\nmisses = [\"ls; git status\"]",
-            "rules[0].misses[0] must be something of which `a` does not speak",
+            "rules[0].misses[0] must not be matched by `a`",
         ),
     ] {
         let said = parse_policy_text(text).expect_err(text);

@@ -1,4 +1,5 @@
-//! What policies say of names that no call names: files that a search finds, and what lies in a folder that is moved.
+//! Path visibility: applies path rules to files that a call reaches without naming them (search hits, children of a
+//! moved folder).
 
 use std::sync::Arc;
 
@@ -16,30 +17,30 @@ use super::{
     rule_scope::RuleScope,
 };
 
-/// The policies that a run pinned, as its tools hold names against them.
+/// A run's pinned policies, as its tools check paths against them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PathVisibility {
     policies: Arc<[Policy]>,
     is_legacy: bool,
 }
 
-/// What becomes of what a person would be asked about.
+/// Visibility of files that need a person's approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AskVisibility {
-    /// It is not seen, whoever was asked.
+    /// Hidden, even if a person approved the call.
     Hidden,
-    /// Only what rules with paths ask about: a call that shows many files was asked about itself where all are.
+    /// Hidden only if a rule with paths asks: a rule without paths already asked about the call that shows many
+    /// files.
     HiddenByPathRules,
 }
 
 impl PathVisibility {
-    /// Through these.
     #[must_use]
     pub fn new(policies: &[Policy]) -> Self {
         Self { policies: policies.into(), is_legacy: false }
     }
 
-    /// What a run goes by.
+    /// The visibility rules that apply to a run.
     #[must_use]
     pub fn for_run(run: &RunState) -> Self {
         match RuleScope::for_run(run) {
@@ -48,19 +49,19 @@ impl PathVisibility {
         }
     }
 
-    /// Of a run that began before names were held against anything: its tools do as they did.
+    /// For a run that began before path visibility existed: its tools behave as they did then.
     #[must_use]
     pub fn for_legacy_run() -> Self {
         Self { is_legacy: true, ..Self::default() }
     }
 
-    /// Whether it is of such a run.
+    /// Whether this belongs to such a run.
     #[must_use]
     pub const fn is_legacy(&self) -> bool {
         self.is_legacy
     }
 
-    /// What can be seen of files by all of these tools, each of which reads the file that its `path` names.
+    /// Builds a filter for files that all of these tools may show; each of them reads the file that its `path` names.
     #[must_use]
     pub fn filter_for(&self, tools: &[&str], asking: AskVisibility) -> VisibilityFilter {
         let each = |tool: &&str| {
@@ -70,9 +71,10 @@ impl PathVisibility {
         VisibilityFilter(tools.iter().flat_map(each).collect())
     }
 
-    /// The first of these calls that a rule refuses or asks about, or that none allows where all else is refused, with that
-    /// rule's name. `calls` are what a call for a folder, `whole`, comes to for each name in it; a rule that spoke of the
-    /// call itself has had its say, and so has what a person answered to it.
+    /// Returns the first of these calls that a rule denies or asks about, or that no rule allows although the default
+    /// does not, with the rule's name. `calls` are the calls that the folder call `whole` amounts to, one per path in
+    /// it. A rule that already matched the folder call itself was decided there, possibly by a person, and is not
+    /// applied again.
     #[must_use]
     pub fn first_barred_call<'a>(
         &self,
@@ -95,7 +97,7 @@ impl PathVisibility {
     }
 }
 
-/// The rule for which a piece is not done with the folder that it lies in.
+/// Returns the rule that excludes a part from a call on the folder it is in.
 fn barring_rule(policy: &Policy, heard: &[&PolicyRule], unit: &CallPart, tool: &str) -> Option<String> {
     let speaking = || policy.rules.iter().filter(|rule| rule_matches(rule, unit, tool));
     let refuses = |rule: &&PolicyRule| {
@@ -104,34 +106,33 @@ fn barring_rule(policy: &Policy, heard: &[&PolicyRule], unit: &CallPart, tool: &
     if let Some(rule) = speaking().find(refuses) {
         return Some(rule.id.clone());
     }
-    // Where nothing spoke of the folder itself either, the default let it through, or a person did.
+    // If no rule matched the folder either, it was allowed by the default or by a person.
     let default = policy.default != RuleVerdict::Allow && speaking().next().is_none() && !heard.is_empty();
     default.then(|| DEFAULT_RULE.to_owned())
 }
 
-/// What can be seen of one file after another: what does not depend on the file is settled once.
+/// Filters files one by one; everything that does not depend on the file is computed once.
 #[derive(Debug)]
 pub struct VisibilityFilter(Vec<PolicyFilter>);
 
 impl VisibilityFilter {
-    /// Whether all is seen.
     #[must_use]
     pub fn shows_everything(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the file at this path, from the workspace, is. Nobody is asked for one file of many.
+    /// Whether the file at this workspace path is visible. Approval is never requested for a single file of many.
     #[must_use]
     pub fn is_visible(&self, path: &str) -> bool {
         self.0.iter().all(|look| look.ruling_for(path) == RuleVerdict::Allow)
     }
 }
 
-/// One policy through one tool.
+/// One policy applied through one tool.
 #[derive(Debug)]
 struct PolicyFilter {
     default: RuleVerdict,
-    /// The rules that may speak, with their globs; none of them = whatever the path.
+    /// The rules that may match, with their compiled globs; without globs a rule matches any path.
     rules: Vec<(PolicyRule, Vec<Option<GlobMatcher>>)>,
 }
 
@@ -166,7 +167,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{
-        super::{RuleScope, evaluate, parse_policy_text},
+        super::{RuleScope, evaluate_policies, parse_policy_text},
         *,
     };
 
@@ -183,7 +184,7 @@ mod tests {
     ];
 
     proptest! {
-        /// A file is seen where the call that reads it alone would be let through, and nowhere else.
+        /// A file is visible exactly if a call that reads it alone would be allowed.
         #[test]
         fn readable_files_are_visible(
             one in 0..POLICIES.len(), other in 0..POLICIES.len(), path in "(a|secrets|b)(/(a|x))?/(f|g)(\\.key|\\.py)?",
@@ -195,7 +196,7 @@ mod tests {
         }
     }
 
-    /// A person who was asked about a call that shows many files was asked about them; not so where a rule names some.
+    /// A person who approved a call that shows many files approved those files too, unless a rule names some of them.
     #[test]
     fn files_a_person_approved_are_visible() {
         for (policy, seen, hidden) in [
@@ -228,7 +229,7 @@ mod tests {
             Some((json!("x/b/main.tf"), "tf".to_owned()))
         );
         assert_eq!(bars(terraform, "x", &["x/a"]), None);
-        // It was asked about already, or let through by name.
+        // The folder call was approved already, or allowed by name.
         let deletes = "[[rules]]\nid = \"d\"\nverdict = \"ask\"\nlabels = [\"deletes\"]\n";
         assert_eq!(bars(deletes, "x", &["x/a"]), None);
         let infra = "[[rules]]\nid = \"i\"\nverdict = \"ask\"\npaths = [\"infra/**\"]\n";

@@ -1,9 +1,10 @@
-//! Trusted children that live long: the supervisor's run processes.
+//! Long-lived trusted children: the supervisor's run processes.
 //!
-//! Each is the leader of a session of its own, gets its secrets through stdin and dies with the supervisor, by
-//! two means. The kernel kills it when the thread that forked it ends, which is one that lasts as long as the
-//! process ([`spawner`]): that reaches a child that is stopped as well. And it holds the read end of a lifeline
-//! pipe whose write end is the handle's: the end of the handle closes it too; [`Lifeline`] is the child's side.
+//! Each child leads its own session, gets its secrets through stdin and dies with the supervisor, which two
+//! mechanisms ensure. The kernel kills it when the thread that forked it ends; that thread lives as long as the
+//! process ([`spawner`]), and the kill reaches even a stopped child. The child also holds the read end of a lifeline
+//! pipe whose write end belongs to the handle, so dropping the handle closes it; [`SupervisorLifeline`] is the
+//! child's side.
 
 use std::{
     env,
@@ -36,105 +37,94 @@ use tokio::{
 
 use super::{spawner, trusted::ChildExit};
 
-/// The descriptor at which a child finds the read end of its lifeline.
+/// Descriptor at which a child finds the read end of its lifeline.
 pub const LIFELINE_FD: RawFd = 3;
 
-/// A run's orders and keys are some kilobytes; a larger payload is a mistake.
+/// Largest payload, in bytes. A run's orders and keys take a few kilobytes; a larger payload is a mistake.
 pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 
-/// A child that does not read its payload for so long is broken.
+/// A child that does not read its payload within this time is broken.
 const PAYLOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a child's stdout and stderr go.
+/// Destination of a child's stdout and stderr.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChildLog {
-    /// Where the supervisor's go.
+    /// The supervisor's own stdout and stderr.
     Inherit,
-    /// Nowhere.
+    /// Discarded.
     Null,
-    /// To the end of a file, which is made if it does not exist.
+    /// Appended to a file, which is created if it does not exist.
     Append(PathBuf),
 }
 
-/// A child to start.
+/// Describes a child to start.
 #[derive(Clone, Debug)]
 pub struct ChildSpec {
     /// Absolute path of the program.
     pub program: PathBuf,
-    /// Arguments after its name. Visible to every user of the host: no secrets.
+    /// Arguments after the program name. Every user of the host can see them: no secrets.
     pub args: Vec<OsString>,
-    /// Working directory.
     pub cwd: PathBuf,
-    /// The environment. Nothing is inherited but what `inherit` names.
+    /// The environment. Nothing else is inherited except the names in `inherit`.
     pub env: Vec<(OsString, OsString)>,
-    /// Names that are handed on as they are here, where they are set.
+    /// Names of variables to inherit, if set.
     pub inherit: Vec<OsString>,
-    /// Written to stdin, which is then closed. Secrets go here.
+    /// Bytes written to stdin, which is then closed. Secrets go here.
     pub stdin_payload: Vec<u8>,
-    /// Where its output goes.
+    /// Destination of its output.
     pub log: ChildLog,
 }
 
 /// Why a child could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
-    /// A relative program, or one with a NUL in its arguments.
-    #[error("{program} cannot be named to the system: give an absolute path and arguments without NUL")]
+    /// The program path is relative, or an argument contains NUL.
+    #[error("cannot pass {program} to the operating system: give an absolute path and arguments without NUL")]
     InvalidProgram {
-        /// What was asked for.
         program: PathBuf,
     },
-    /// The payload is over its limit.
-    #[error("the payload of {bytes} bytes is over the limit of {limit_bytes}: hand over a path instead")]
+    /// The payload exceeds its limit.
+    #[error("the payload of {bytes} bytes exceeds the limit of {limit_bytes}: pass a path instead")]
     PayloadTooLarge {
-        /// Its size.
         bytes: usize,
-        /// The limit.
         limit_bytes: usize,
     },
-    /// The log file could not be opened.
-    #[error("cannot open the log {path}: check that its folder exists and can be written")]
+    #[error("cannot open the log {path}: check that its folder exists and is writable")]
     Log {
-        /// The file.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// The system refused to start it.
-    #[error("cannot start {program}: check that it exists and that processes can still be made")]
+    /// The operating system could not start the program.
+    #[error("cannot start {program}: check that it exists and that the process limit is not reached")]
     Start {
-        /// The program.
         program: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// It started and did not take its payload. It was killed.
-    #[error("{program} did not read its payload and was killed: look into its log")]
+    /// The child started but did not read its payload. It was killed.
+    #[error("{program} did not read its payload and was killed: check its log")]
     Payload {
-        /// The program.
         program: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
 }
 
-/// A started child. Dropping it kills the child's group and closes the lifeline.
+/// A started child. Dropping the handle kills the child's process group and closes the lifeline.
 #[derive(Debug)]
 pub struct ChildHandle {
     child: Child,
     pid: i32,
     exit: Option<ChildExit>,
-    /// Held and never written: closing it is the message.
+    /// Never written to: closing it is the signal.
     _lifeline: OwnedFd,
 }
 
-/// Starts a child and hands it its payload.
+/// Starts a child and writes its payload.
 ///
 /// # Errors
-/// [`ChildError`]; in every case no child is left.
+/// Returns a [`ChildError`]; no child is left running.
 pub async fn start_child(spec: ChildSpec) -> Result<ChildHandle, ChildError> {
     let ChildSpec { program, args, cwd, env, inherit, stdin_payload, log } = spec;
     if !program.is_absolute() || args.iter().any(|arg| arg.as_bytes().contains(&0)) {
@@ -164,7 +154,7 @@ pub async fn start_child(spec: ChildSpec) -> Result<ChildHandle, ChildError> {
     };
     let given = timeout(PAYLOAD_TIMEOUT, given).await;
     given.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).or_else(|source| {
-        // A child that ends without reading is told by its exit, as any other that ends at once.
+        // A child that exits without reading is reported through its exit status, like any other early exit.
         if source.kind() == io::ErrorKind::BrokenPipe {
             Ok(())
         } else {
@@ -202,11 +192,11 @@ fn build_command(program: &std::path::Path, output: ChildOutput) -> io::Result<s
     Ok(command)
 }
 
-#[expect(unsafe_code, reason = "a descriptor of a fixed number can only be laid between fork and exec")]
+#[expect(unsafe_code, reason = "a descriptor with a fixed number can only be set up between fork and exec")]
 fn spawn_child(mut command: std::process::Command) -> io::Result<ChildHandle> {
     let (theirs, ours) = pipe2(OFlag::O_CLOEXEC)?;
     let (read_end, supervisor) = (theirs.as_raw_fd(), getpid());
-    // std reports a failed exec through a pipe of its own; holding the lifeline's number keeps it from there.
+    // std reports a failed exec through its own pipe; occupying the lifeline's number keeps that pipe off it.
     let _placeholder = File::open("/dev/null")?;
     // SAFETY: only async-signal-safe calls, no allocation; `theirs` outlives the spawn.
     unsafe {
@@ -223,11 +213,11 @@ fn spawn_child(mut command: std::process::Command) -> io::Result<ChildHandle> {
     Ok(ChildHandle { child, pid, exit: None, _lifeline: ours })
 }
 
-/// Runs between fork and exec: the kernel kills this process when `supervisor` is gone, also one that is stopped
-/// and sees no lifeline. Nothing of its own can make it forget: it has no set-user-id program to execute.
+/// Runs between fork and exec: the kernel kills this process when `supervisor` is gone, even if it is stopped and
+/// cannot watch the lifeline. The setting cannot be lost: that would take executing a set-user-id program.
 fn die_with_parent(supervisor: Pid) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // It died between the fork and now: no signal would come any more.
+    // The supervisor died after the fork: no signal would arrive any more.
     if getppid() == supervisor { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
@@ -240,11 +230,11 @@ fn install_lifeline(read_end: RawFd) -> io::Result<()> {
         fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
         return Ok(());
     }
-    // SAFETY: dup2 on two numbers; what had the number before is close-on-exec and of no use to the child.
+    // SAFETY: dup2 on two numbers; whatever had the number before is close-on-exec and of no use to the child.
     if unsafe { libc::dup2(read_end, LIFELINE_FD) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Runs between fork and exec: what docket itself was started with may not be close-on-exec.
+/// Runs between fork and exec: descriptors that docket inherited may lack close-on-exec.
 #[expect(unsafe_code, reason = "close_range has no wrapper in nix")]
 fn close_other_fds() -> io::Result<()> {
     const FIRST: libc::c_uint = LIFELINE_FD.cast_unsigned() + 1;
@@ -254,33 +244,33 @@ fn close_other_fds() -> io::Result<()> {
 }
 
 impl ChildHandle {
-    /// Its process id, which is also that of its group and session.
+    /// The process id, which is also the id of its group and session.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Waits for its end; may be dropped and called again. What is left of its group is killed.
+    /// Waits for the child to exit; cancel-safe and may be called again. Kills the rest of its process group.
     ///
     /// # Errors
-    /// When the system loses track of the child, which it never should.
+    /// The operating system lost track of the child, which should never happen.
     pub async fn wait(&mut self) -> io::Result<ChildExit> {
         if let Some(exit) = self.exit {
             return Ok(exit);
         }
         let exit = ChildExit::from(self.child.wait().await?);
         self.exit = Some(exit);
-        // At once, for a group's number may be used again when nobody has it any more.
+        // Immediately, because the group id may be reused once the group is empty.
         self.signal_group();
         Ok(exit)
     }
 
-    /// Asks it to end (SIGTERM) and kills its group when `grace` has passed.
+    /// Sends SIGTERM and kills the process group once `grace` has passed.
     ///
     /// # Errors
-    /// As [`Self::wait`].
+    /// Same as [`Self::wait`].
     pub async fn terminate(&mut self, grace: Duration) -> io::Result<ChildExit> {
         if self.exit.is_none() {
-            // ESRCH: it ended by itself meanwhile.
+            // ESRCH: it exited in the meantime.
             let _ = kill(Pid::from_raw(self.pid), Signal::SIGTERM);
         }
         match timeout(grace, self.wait()).await {
@@ -292,7 +282,7 @@ impl ChildHandle {
         }
     }
 
-    /// Kills everything in its group at once. [`Self::wait`] still has to be called to reap it.
+    /// Kills the whole process group at once. [`Self::wait`] must still be called to reap the child.
     pub fn kill_group(&self) {
         if self.exit.is_none() {
             self.signal_group();
@@ -300,7 +290,7 @@ impl ChildHandle {
     }
 
     fn signal_group(&self) {
-        // ESRCH: nobody is left.
+        // ESRCH: the group is empty.
         let _ = killpg(Pid::from_raw(self.pid), Signal::SIGKILL);
     }
 }
@@ -311,35 +301,36 @@ impl Drop for ChildHandle {
     }
 }
 
-/// The child's side: ends this process when its supervisor is gone.
+/// The child's side of the lifeline: exits this process when its supervisor is gone.
 #[derive(Debug)]
 pub struct SupervisorLifeline {
     pipe: File,
 }
 
 impl SupervisorLifeline {
-    /// Takes over descriptor [`LIFELINE_FD`]. Called once, before anything else opens files. `None` when it
-    /// is no pipe: this process was not started by a supervisor.
-    #[expect(unsafe_code, reason = "takes over an inherited descriptor by its number")]
+    /// Takes ownership of descriptor [`LIFELINE_FD`]. Call it once, before anything else opens files. Returns `None`
+    /// if the descriptor is not a pipe: this process was not started by a supervisor.
+    #[expect(unsafe_code, reason = "takes ownership of an inherited descriptor by its number")]
     pub fn from_inherited_fd() -> Option<Self> {
         let meta = std::fs::metadata(format!("/proc/self/fd/{LIFELINE_FD}")).ok()?;
         if !meta.file_type().is_fifo() {
             return None;
         }
-        // SAFETY: it is open, a pipe, and by the contract of this function nobody else's.
+        // SAFETY: it is open, a pipe, and not owned by anything else according to this function's contract.
         let fd = unsafe { OwnedFd::from_raw_fd(LIFELINE_FD) };
         fcntl(&fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).ok()?;
         Some(Self { pipe: fd.into() })
     }
 
-    /// From now on the end of the supervisor is the end of this process, at once and without clean-up: a
-    /// thread of its own sees it even while the runtime is busy, and the log is what recovery starts from.
+    /// Makes this process exit as soon as the supervisor is gone, without cleanup: recovery starts from the log. A
+    /// dedicated thread notices even while the runtime is busy.
     ///
     /// # Errors
+    /// The thread could not be created.
     /// When no thread can be made.
     pub fn exit_with_supervisor(mut self) -> io::Result<()> {
         let watch = move || {
-            // Nothing is ever written: a read returns when the last write end is closed.
+            // Nothing is ever written: the read returns when the last write end is closed.
             let _ = self.pipe.read(&mut [0]);
             let _ = kill(getpid(), Signal::SIGKILL);
         };
@@ -386,7 +377,7 @@ mod tests {
         assert_eq!(child.wait().await.unwrap(), ChildExit::Exit(5));
         assert_eq!(child.wait().await.unwrap(), ChildExit::Exit(5));
         let said = fs::read_to_string(dir.path().join("log")).unwrap();
-        // The highest is ls's own.
+        // The highest is `ls`'s own.
         assert!(said.starts_with("secret GIVEN HOME PATH ") && said.ends_with("0 1 2 3 4 "), "{said}");
         assert!(!said.contains("CARGO"), "{said}");
     }
@@ -423,7 +414,7 @@ mod tests {
         wait_until_gone(other).await;
     }
 
-    /// Else the kernel would kill it then.
+    /// Otherwise the kernel would kill it when that thread ends.
     #[test]
     fn child_outlives_the_thread_and_runtime_that_started_it() {
         let dir = tempfile::tempdir().unwrap();
@@ -440,11 +431,11 @@ mod tests {
         drop(child);
     }
 
-    /// The lifeline is what a child sees of its supervisor's death: closed at no other time.
+    /// The lifeline shows a child its supervisor's death, so it must not close at any other time.
     #[tokio::test]
     async fn the_lifeline_closes_with_the_handle() {
         let dir = tempfile::tempdir().unwrap();
-        // In a session of its own, so that the kill of the group does not reach the one that looks.
+        // In its own session, so that killing the group does not reach the observer.
         let look = "setsid sh -c 'echo open > state; cat <&3; echo closed > state2' & wait";
         let child = start_child(shell_spec(look, dir.path())).await.unwrap();
         assert_eq!(read_when_written(&dir.path().join("state")).await, "open\n");

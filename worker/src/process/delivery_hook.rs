@@ -1,28 +1,28 @@
-//! The command of docket's own user that runs after a delivery, as to open a pull request.
+//! Runs the user's own command after a delivery, for example to open a pull request.
 //!
-//! It comes from the user's settings and never from a repository, and what varies reaches it through the
-//! environment alone: no word of a model is ever part of a command line. Called by the command line's delivery.
+//! The command comes from the user's settings and never from a repository. Variable data reaches it only through the
+//! environment: no text of a model is ever part of a command line. Called by the CLI's delivery.
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
 use super::trusted::{ChildExit, TrustedSpec, run_trusted};
 
-/// Most output that is kept of a hook, in bytes; one that writes a thousand times as much is ended.
+/// Most hook output that is kept, in bytes; a hook that writes a thousand times as much is killed.
 pub const HOOK_OUTPUT_BYTES_MAX: usize = 8 * 1024;
 
-/// Keys that are docket's, and no business of a hook.
+/// Secrets of docket that a hook does not get.
 const WITHHELD_VARIABLES: [&str; 4] = ["DOCKET_TOKEN", "DATABASE_URL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"];
 
 /// How a hook ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookResult {
-    /// Its status, if it had one.
+    /// Exit status, if it has one.
     pub exit_status: Option<i32>,
-    /// The end of what it wrote, or why it did not end.
+    /// The end of its output, or why it did not finish.
     pub output: String,
 }
 
-/// Runs `command` by the shell in `cwd`, with docket's own environment and `env` over it.
+/// Runs `command` with the shell in `cwd`, with docket's own environment overlaid with `env`.
 pub async fn run_hook(command: &str, cwd: &Path, env: &[(&str, OsString)], timeout: Duration) -> HookResult {
     let own = std::env::vars_os().filter(|(name, _)| !WITHHELD_VARIABLES.iter().any(|kept| name == kept));
     let more = env.iter().map(|(name, value)| (OsString::from(*name), value.clone()));

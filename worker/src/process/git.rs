@@ -1,9 +1,9 @@
-//! docket's own `git` plumbing: a fixed program, a fixed environment, no configuration but the one here.
+//! docket's own git calls: a fixed program, a fixed environment and no configuration except the one defined here.
 //!
-//! Who calls it works on docket's own git folders only (or reads a source repository that a person named at
-//! submit). It is never pointed at the `.git` inside a workspace: what a model may write there executes.
-//! Invariants: no system or user configuration, no hooks, no prompts, no pager, no credential store; no
-//! transport but local paths, https and ssh.
+//! Callers use it only on docket's own git folders, or to read a source repository that a person named at submit. It
+//! never runs on the `.git` inside a workspace, because a model could put executable configuration there. Invariants:
+//! no system or user configuration, no hooks, no prompts, no pager, no credential store; no transports except local
+//! paths, https and ssh.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -13,18 +13,18 @@ use std::{
 
 use super::trusted::{TrustedError, TrustedOutput, TrustedSpec, run_trusted};
 
-/// The largest answer git may give in one call. Packs of a base pass through here; a larger repository has
-/// to be read in parts.
+/// Largest output of a single git call, in bytes. Packs of a base pass through here; a larger repository has to be
+/// read in parts.
 pub const GIT_OUTPUT_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// The largest listing of a tree, in bytes: some million files at a hundred bytes each. A few hundred bytes of trees within
-/// trees can name more paths than any disk holds, so that a listing ends long before git's own answer would.
+/// Largest tree listing, in bytes: a few million files at a hundred bytes each. A few hundred bytes of nested trees
+/// can name more paths than any disk holds, so listings have a lower limit than other output.
 pub const GIT_LISTING_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// Long enough to fetch a large history over a slow link, short enough that a dead remote frees its slot.
+/// Long enough to fetch a large history over a slow link, short enough for a dead remote to free its slot.
 pub const GIT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Looked at in this order; `PATH` is not, for it may lead into a folder that others write.
+/// Checked in this order; `PATH` is not used because it may lead to a folder that others can write.
 const GIT_PATHS: [&str; 5] = [
     "/usr/bin/git",
     "/usr/local/bin/git",
@@ -33,12 +33,12 @@ const GIT_PATHS: [&str; 5] = [
     "/opt/homebrew/bin/git",
 ];
 
-/// Settings that stand over whatever a repository's own configuration says.
+/// Settings that override any configuration of a repository.
 const FIXED_SETTINGS: [(&str, &str); 22] = [
     ("core.hooksPath", "/dev/null"),
-    // Since 2.54 settings name hooks too; later gits take this for all of an event.
+    // Since git 2.54 settings can name hooks; later versions apply this to all hooks of an event.
     ("hook.reference-transaction.enabled", "false"),
-    // It says what a commit holds, and nobody checks that against the commit.
+    // It claims what a commit contains, and git does not check that against the commit.
     ("core.commitGraph", "false"),
     ("core.fsmonitor", "false"),
     ("core.attributesFile", "/dev/null"),
@@ -61,18 +61,18 @@ const FIXED_SETTINGS: [(&str, &str); 22] = [
     ("protocol.ssh.allow", "always"),
 ];
 
-/// Why git gave no answer.
+/// Why a git call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// No git in the fixed places.
-    #[error("git was found in none of {}: install it with the system's package manager", GIT_PATHS.join(", "))]
+    /// git is not installed at any of the fixed paths.
+    #[error("git was not found at {}: install it with the system's package manager", GIT_PATHS.join(", "))]
     NotInstalled,
-    /// It was started and failed before it had a status.
-    #[error("git failed before it had a status")]
+    /// git started but failed before it returned a status.
+    #[error("git failed before it returned a status")]
     Run(#[source] TrustedError),
 }
 
-/// The environment that puts `more` beside the fixed settings; laid over a call's environment it stands.
+/// Returns environment variables that add `more` to the fixed settings; they replace those of the call's environment.
 pub fn settings_env(more: &[(String, String)]) -> Vec<(OsString, OsString)> {
     let fixed = FIXED_SETTINGS.iter().copied();
     let all: Vec<_> = fixed.chain(more.iter().map(|(key, value)| (key.as_str(), value.as_str()))).collect();
@@ -88,7 +88,7 @@ fn config_env(all: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
     env
 }
 
-/// The call of git that [`run_git`] would make, for callers that need another limit or deadline.
+/// Returns the git call that [`run_git`] would make, for callers that need another limit or deadline.
 ///
 /// # Errors
 /// [`GitError::NotInstalled`].
@@ -129,7 +129,7 @@ pub fn git_spec<A: AsRef<OsStr>>(
     })
 }
 
-/// What a person's own git needs to know them by at a remote: keys, agents, helpers, proxies.
+/// Variables that a person's own git needs to authenticate at a remote: keys, agents, helpers, proxies.
 const USER_ENVIRONMENT: [&str; 25] = [
     "HOME",
     "PATH",
@@ -158,10 +158,10 @@ const USER_ENVIRONMENT: [&str; 25] = [
     "no_proxy",
 ];
 
-/// Settings that a push leaves to the person: how they are known.
+/// Settings that a push leaves to the person: how they authenticate.
 const USER_SETTINGS: [&str; 2] = ["credential.helper", "core.askPass"];
 
-/// Settings of a push alone.
+/// Settings for pushes only.
 const PUSH_SETTINGS: [(&str, &str); 4] = [
     ("push.gpgSign", "false"),
     ("push.followTags", "false"),
@@ -169,19 +169,20 @@ const PUSH_SETTINGS: [(&str, &str); 4] = [
     ("core.alternateRefsCommand", "true"),
 ];
 
-/// Which ssh a remote is spoken with.
+/// The ssh command used for a remote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SshCommand {
-    /// That of the system, which asks nobody anything.
+    /// The system's ssh, without prompts.
     NonInteractive,
-    /// The one that the person's own settings name.
+    /// The one configured in the person's own settings.
     FromSettings,
 }
 
-/// The call of git that speaks with a remote in the name of whoever runs docket: with their own settings, keys
-/// and helpers. To be made in a git folder of docket's own, so that no settings of a repository are read.
+/// Returns a git call that contacts a remote on behalf of the user running docket, with their own settings, keys and
+/// helpers. Use it in one of docket's own git folders, so that no repository's settings are read.
 ///
 /// # Errors
+/// [`GitError::NotInstalled`].
 /// [`GitError::NotInstalled`].
 pub fn remote_spec<A: AsRef<OsStr>>(
     args: &[A],
@@ -210,18 +211,19 @@ pub fn remote_spec<A: AsRef<OsStr>>(
     Ok(TrustedSpec { env, ..spec })
 }
 
-/// The command line of a git that a remote on this machine is served by (`receive-pack`): a repository like any
-/// other, whose hooks and settings start nothing.
+/// Returns the command line of the git process that serves a remote on this machine (`receive-pack`). That repository
+/// is untrusted too: its hooks and settings must not start anything.
 pub fn serving_command(verb: &str) -> String {
     let settings = FIXED_SETTINGS.iter().chain(&PUSH_SETTINGS).chain(&[("receive.autogc", "false")]);
     let settings: Vec<String> = settings.map(|(key, value)| format!("-c {key}={value}")).collect();
     format!("git {} {verb}", settings.join(" "))
 }
 
-/// Runs git in `cwd`. `env` is laid over the fixed environment (`GIT_DIR`, `GIT_INDEX_FILE`, author and
-/// committer); nothing is inherited. A status other than 0 is part of the answer.
+/// Runs git in `cwd`. `env` is laid over the fixed environment (`GIT_DIR`, `GIT_INDEX_FILE`, author and committer);
+/// nothing is inherited. A nonzero status is part of the output, not an error.
 ///
 /// # Errors
+/// git is not installed, or the call failed before it returned a status.
 /// [`GitError`].
 pub async fn run_git<A: AsRef<OsStr>>(
     args: &[A],

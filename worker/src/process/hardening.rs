@@ -1,15 +1,16 @@
-//! What a process that holds keys leaves for others to find: nothing.
+//! Hardening for processes that hold API keys: no core dumps, no ptrace, no `/proc` reads by the same user.
 
 use nix::sys::{
     prctl,
     resource::{Resource, setrlimit},
 };
 
-/// From here on this process leaves no core dump, neither in a file nor to a program that collects them, and other
-/// processes of the same user can read neither its memory nor its environment (`/proc/PID/{mem,environ}`), nor trace
-/// it. Both hold for children until they execute another program.
+/// Disables core dumps, both to files and to collector programs. Other processes of the same user can no longer trace
+/// this process or read its memory or environment (`/proc/PID/{mem,environ}`). Children inherit both until they
+/// execute another program.
 ///
 /// # Errors
+/// The kernel rejected one of the two settings.
 /// The kernel refused one of the two.
 pub fn disable_core_dumps_and_ptrace() -> std::io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
@@ -28,7 +29,7 @@ mod tests {
         disable_core_dumps_and_ptrace().unwrap();
         assert_eq!(getrlimit(Resource::RLIMIT_CORE).unwrap(), (0, 0));
         assert!(!prctl::get_dumpable().unwrap());
-        // The sandbox's init is this program again, through a path below `/proc/self`.
+        // The sandbox's init is this program again, started through a path below `/proc/self`.
         let host = docket_sandbox::probe_host();
         assert!(host.missing_required_layers().is_empty(), "{host:?}");
     }

@@ -1,11 +1,11 @@
-//! Trusted processes: docket's own children, never a command that a model or a repository chose.
+//! Trusted processes: docket's own children, never a command chosen by a model or a repository.
 //!
-//! Two kinds live here. [`run_trusted`] starts a short program (docket's `git` plumbing), collects its
-//! output to a named limit and ends its whole process group at a deadline. The children of the supervisor
-//! live long, read a payload from stdin and hold the read end of a lifeline pipe.
+//! There are two kinds. [`run_trusted`] starts a short program (docket's git calls), collects its output up to a
+//! limit and kills its process group at a deadline. The supervisor's children are long-lived, read a payload from
+//! stdin and hold the read end of a lifeline pipe.
 //!
-//! Every child gets exactly the environment it is given and no descriptor above its own. Whatever executes
-//! what a repository says (hooks, tests, linters) belongs into the sandbox instead.
+//! Every child gets exactly the environment it is given and no descriptors except its own. Anything that executes a
+//! repository's instructions (hooks, tests, linters) belongs in the sandbox instead.
 
 mod child;
 mod delivery_hook;

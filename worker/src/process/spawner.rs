@@ -1,7 +1,7 @@
-//! The thread that starts long-lived children, for as long as this process lives.
+//! A thread that starts long-lived children and lives as long as this process.
 //!
-//! A parent death signal is sent when the *thread* that forked ends, and a thread of a runtime may end at any
-//! time. So all children that bear one are forked here, by a thread that ends only with the process.
+//! The kernel sends a parent death signal when the *thread* that forked ends, and a runtime's thread may end at any
+//! time. So all children with such a signal are forked here, by a thread that ends only with the process.
 
 use std::{
     io,
@@ -13,28 +13,28 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot};
 
-/// Starts that wait at once: a supervisor with so many slots would be a large one.
+/// Most queued starts; no supervisor has that many slots.
 const PENDING_STARTS_MAX: usize = 256;
 
 type SpawnJob = Box<dyn FnOnce() + Send>;
 
-/// Runs `work`, which forks, on the thread that lives as long as this process.
+/// Runs `work`, which forks, on the spawner thread.
 ///
 /// # Errors
-/// `work`'s own; the thread cannot be made.
+/// Returns the error of `work`, or that the thread could not be created.
 pub(super) async fn run_on_spawner_thread<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (tell, done) = oneshot::channel();
-    // Children are watched by the runtime of whoever asked.
+    // The caller's runtime watches the children.
     let runtime = Handle::current();
     let asked: SpawnJob = Box::new(move || {
         let _within = runtime.enter();
-        // Where nobody waits any more, what was started is dropped, and so ended.
+        // If the caller no longer waits, the result is dropped, which kills the started child.
         drop(tell.send(work()));
     });
     let sender = spawner_sender()?;
-    // A full queue is waited for without keeping a thread of the runtime: its room is there in a moment.
+    // Wait for a full queue without blocking a runtime thread: it drains within moments.
     let mut asked = asked;
     loop {
         match sender.try_send(asked) {
@@ -53,7 +53,7 @@ fn spawner_gone_error() -> io::Error {
     io::Error::other("the thread that starts processes is gone; start docket again")
 }
 
-/// The way to the thread, which the first call starts.
+/// Returns the channel to the thread, which the first call starts.
 fn spawner_sender() -> io::Result<SyncSender<SpawnJob>> {
     static THREAD: Mutex<Option<SyncSender<SpawnJob>>> = Mutex::new(None);
     let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);

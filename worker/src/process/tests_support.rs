@@ -1,8 +1,8 @@
-//! For the tests of this crate that watch processes end. Compiled with tests only.
+//! Helpers for tests of this crate that watch processes end. Compiled for tests only.
 
 use std::time::Duration;
 
-/// Waits until no process of this id runs (one that only waits to be reaped counts as gone).
+/// Waits until no process with this id runs; a zombie counts as gone.
 pub(crate) async fn wait_until_gone(pid: i32) {
     let stat = format!("/proc/{pid}/stat");
     for _ in 0..2_000 {

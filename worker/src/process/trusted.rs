@@ -1,8 +1,9 @@
-//! One short trusted program: started, fed, read to a limit, waited for with a deadline.
+//! Runs one short trusted program: starts it, writes its input, reads its output up to a limit and waits until a
+//! deadline.
 //!
-//! Owned by docket's own plumbing. Invariants: the program is an absolute path, the environment is exactly
-//! the one given, the process group is dead when [`run_trusted`] returns (or its future is dropped), and no
-//! more than the named number of bytes is ever held.
+//! For docket's own use only. Invariants: the program is an absolute path; the environment is exactly the one given;
+//! the process group is dead when [`run_trusted`] returns or its future is dropped; never more than the given number
+//! of bytes is held.
 
 use std::{
     ffi::OsString,
@@ -23,38 +24,36 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// What stderr may hold: enough for any message a person reads, little enough to put in an error.
+/// Most stderr that is kept, in bytes: enough for any message that a person reads, small enough for an error.
 const STDERR_BYTES_MAX: usize = 64 * 1024;
 
-/// How long the pipes are read after the program ended. A grandchild that holds a pipe open must not hold
-/// up the caller; what the program itself wrote is in the pipe already.
+/// How long the pipes are read after the program ended. A grandchild that holds a pipe open must not delay the
+/// caller; the program's own output is in the pipe already.
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
 
 /// One call of a trusted program.
 #[derive(Clone, Debug)]
 pub struct TrustedSpec {
-    /// Absolute path; no search along `PATH` takes place.
+    /// Absolute path; `PATH` is not searched.
     pub program: PathBuf,
-    /// Arguments after the program's name.
     pub args: Vec<OsString>,
-    /// Working directory.
     pub cwd: PathBuf,
-    /// The whole environment: nothing is inherited.
+    /// The complete environment: nothing is inherited.
     pub env: Vec<(OsString, OsString)>,
     /// Bytes written to stdin, which is then closed.
     pub stdin: Vec<u8>,
-    /// After this the process group is killed.
+    /// Time limit after which the process group is killed.
     pub timeout: Duration,
-    /// More than this on stdout ends the program with [`TrustedError::OutputTooLarge`].
+    /// Limit of stdout; exceeding it ends the program with [`TrustedError::OutputTooLarge`].
     pub stdout_bytes_max: usize,
 }
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildExit {
-    /// It ended by itself with this status.
+    /// It exited with this status.
     Exit(i32),
-    /// A signal of this number ended it.
+    /// It was killed by this signal.
     Signal(i32),
 }
 
@@ -63,88 +62,76 @@ impl From<ExitStatus> for ChildExit {
         match (status.code(), status.signal()) {
             (Some(code), _) => Self::Exit(code),
             (None, Some(signal)) => Self::Signal(signal),
-            // wait() without WUNTRACED reports nothing but the two above.
+            // wait() without WUNTRACED reports only these two.
             (None, None) => Self::Exit(status.into_raw()),
         }
     }
 }
 
-/// What a trusted program left behind. A status other than 0 is no error here: the caller knows what it means.
+/// Output of a trusted program. A nonzero status is not an error here: the caller knows what it means.
 #[derive(Clone, Debug)]
 pub struct TrustedOutput {
-    /// How it ended.
     pub exit: ChildExit,
-    /// All of stdout.
+    /// The complete stdout.
     pub stdout: Vec<u8>,
-    /// The first part of stderr.
+    /// The beginning of stderr.
     pub stderr: Vec<u8>,
 }
 
 impl TrustedOutput {
-    /// Whether the program ended with status 0.
     pub fn is_success(&self) -> bool {
         self.exit == ChildExit::Exit(0)
     }
 }
 
-/// Why a trusted program gave no output.
+/// Why a trusted program could not be run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustedError {
-    /// The program path was relative: a search along `PATH` is never wanted here.
-    #[error("{program} is no absolute path: name the program by its full path")]
+    /// The program path was relative; `PATH` is never searched.
+    #[error("{program} is not an absolute path: give the full path of the program")]
     NotAbsolute {
-        /// What was asked for.
         program: PathBuf,
     },
-    /// The operating system refused to start it.
-    #[error("cannot start {program} in {cwd}: check that both exist and that processes can still be made")]
+    /// The operating system could not start it.
+    #[error("cannot start {program} in {cwd}: check that both exist and that the process limit is not reached")]
     Start {
-        /// The program.
         program: PathBuf,
-        /// Its working directory.
         cwd: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
     /// Reading, writing or waiting failed after the start.
     #[error("lost contact with {program} while it ran")]
     Io {
-        /// The program.
         program: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
     /// The deadline passed; the process group was killed.
     #[error(
-        "{program} did not end within {timeout_ms} ms and was killed: try again or look for a stalled file system"
+        "{program} did not end within {timeout_ms} ms and was killed: try again or check for a stalled file system"
     )]
     TimedOut {
-        /// The program.
         program: PathBuf,
-        /// The deadline.
         timeout_ms: u128,
     },
-    /// The output passed its limit; the process group was killed.
-    #[error("{program} wrote more than {limit_bytes} bytes and was killed: ask for less at a time")]
+    /// The output exceeded its limit; the process group was killed.
+    #[error("{program} wrote more than {limit_bytes} bytes and was killed: request less at a time")]
     OutputTooLarge {
-        /// The program.
         program: PathBuf,
-        /// The limit.
         limit_bytes: usize,
     },
 }
 
-/// Ends a process group when it goes out of scope, so that a dropped future leaves nobody behind.
+/// Kills a process group when it goes out of scope, so that a dropped future leaves no process behind.
 struct ProcessGroupGuard {
     leader: Pid,
 }
 
 impl Drop for ProcessGroupGuard {
     fn drop(&mut self) {
-        // ESRCH says that the group is empty, which is what is wanted. The leader is reaped at most one
-        // instant before, while its group id cannot be reused as long as a member lives.
+        // ESRCH means that the group is empty already. The leader is reaped at most an instant before, and its group
+        // id cannot be reused as long as a member lives.
         let _ = killpg(self.leader, Signal::SIGKILL);
     }
 }
@@ -152,7 +139,7 @@ impl Drop for ProcessGroupGuard {
 /// Runs one trusted program to its end.
 ///
 /// # Errors
-/// See [`TrustedError`]. In every case no process of its group is left.
+/// See [`TrustedError`]. No process of its group is left running.
 pub async fn run_trusted(spec: TrustedSpec) -> Result<TrustedOutput, TrustedError> {
     let TrustedSpec { program, args, cwd, env, stdin, timeout, stdout_bytes_max } = spec;
     if !program.is_absolute() {
@@ -171,7 +158,7 @@ pub async fn run_trusted(spec: TrustedSpec) -> Result<TrustedOutput, TrustedErro
     let mut stdin_pipe = child.stdin.take();
     let feed = async move {
         if let Some(pipe) = stdin_pipe.as_mut() {
-            // A program that needs less than it is given closes early; its status tells whether that was right.
+            // A program that needs less than its input closes stdin early; its status says whether that was right.
             let _ = pipe.write_all(&stdin).await;
         }
         drop(stdin_pipe);
@@ -269,7 +256,7 @@ impl<R: AsyncRead + Unpin> BoundedReader<R> {
         self.pipe.is_some()
     }
 
-    /// One read. Cancel-safe: bytes are kept in the same poll that got them.
+    /// Reads once. Cancel-safe: bytes are stored in the same poll that received them.
     async fn read_chunk(&mut self) -> io::Result<()> {
         let Some(pipe) = self.pipe.as_mut() else { return Ok(()) };
         let read = pipe.read(&mut self.chunk[..]).await?;

@@ -1,4 +1,4 @@
-//! Which files hold a project's configuration: these are edited, never replaced whole.
+//! Recognizes a project's configuration files: these are edited, never replaced as a whole.
 
 use docket_schema::content::WorkspacePath;
 
@@ -57,7 +57,7 @@ const CONFIG_FILE_NAMES: [&str; 52] = [
     "settings.gradle.kts",
 ];
 
-/// Beginnings of names such as `vite.config.ts` and `.eslintrc.json`.
+/// Prefixes of names such as `vite.config.ts` and `.eslintrc.json`.
 const CONFIG_FILE_PREFIXES: [&str; 15] = [
     "vite.config.",
     "vitest.config.",
@@ -76,7 +76,6 @@ const CONFIG_FILE_PREFIXES: [&str; 15] = [
     "requirements-",
 ];
 
-/// Whether `path` names a configuration file.
 pub(crate) fn is_config_file(path: &WorkspacePath) -> bool {
     let Some(name) = path.components().last().and_then(|name| std::str::from_utf8(name).ok()) else {
         return false;
@@ -84,14 +83,14 @@ pub(crate) fn is_config_file(path: &WorkspacePath) -> bool {
     CONFIG_FILE_NAMES.contains(&name) || CONFIG_FILE_PREFIXES.iter().any(|stem| name.starts_with(stem))
 }
 
-/// Share of a configuration file's lines that must survive an edit of it.
+/// Percentage of a configuration file's lines that must survive an edit.
 const RETAINED_MIN_PERCENT: usize = 50;
-/// A file with fewer lines than this may have all of them changed by an honest edit: its words count.
+/// A legitimate edit may change every line of a file with fewer lines than this, so its words are compared instead.
 const LINES_MIN: usize = 6;
-/// A file with fewer words than this changes as a whole by any edit.
+/// Any edit can replace most of a file with fewer words than this.
 const WORDS_MIN: usize = 6;
 
-/// Whether an edit leaves so little of what was there that it is a replacement.
+/// Whether an edit leaves so little of the old content that it is a replacement.
 pub(crate) fn is_full_replacement(before: &[u8], after: &[u8]) -> bool {
     let lines = |bytes: &'_ [u8]| -> Vec<Vec<u8>> {
         let solid = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
@@ -109,7 +108,7 @@ pub(crate) fn is_full_replacement(before: &[u8], after: &[u8]) -> bool {
     old.len() >= WORDS_MIN && retained_percent(&old, &words(after)) < RETAINED_MIN_PERCENT
 }
 
-/// How much of `old` is in `new` as well, each as often as it stands there.
+/// Percentage of `old` that is also in `new`, counting duplicates.
 fn retained_percent(old: &[Vec<u8>], new: &[Vec<u8>]) -> usize {
     let mut left = std::collections::HashMap::<&[u8], usize>::new();
     for part in new {
@@ -141,7 +140,7 @@ mod tests {
         assert!(!is_full_replacement(before, b"a\nb\nc\nd\ne\nX\nY\n"));
         assert!(is_full_replacement(before, b"q\nb\nc\n"));
         assert!(!is_full_replacement(b"a\n", b"b\n"));
-        // One long line: what of it is kept counts.
+        // A file of one long line is compared by its words.
         let one = b"{\"name\":\"a\",\"version\":\"1\",\"type\":\"module\",\"main\":\"x\"}\n";
         assert!(!is_full_replacement(
             one,

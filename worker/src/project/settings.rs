@@ -1,48 +1,48 @@
-//! What `docket.toml` of a project may say: how its tests are run, and its linters.
+//! Parses a project's `docket.toml`: the test command and the linters.
 
 use std::collections::BTreeMap;
 
 use crate::lint::LinterSettings;
 
-/// The file's name, in the root of a repository. File tools do not write it: a model must not choose
-/// its own judge.
+/// Name of the settings file in the repository root. File tools do not write it: a model must not choose the checks
+/// that judge it.
 pub const SETTINGS_FILE: &str = "docket.toml";
 
-/// Longest shell line that is taken, in bytes.
+/// Longest accepted shell line, in bytes.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// See the module.
+/// Settings of a project.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProjectSettings {
-    /// `tests.command`: the shell line that runs the tests; `{path}` stands for the quoted test path.
+    /// `tests.command`: the shell line that runs the tests; `{path}` is replaced by the quoted test path.
     pub test_command: Option<String>,
-    /// `lint.NAME`: by linter, what differs from what is found.
+    /// `lint.NAME`: by linter, the settings that override the detected ones.
     pub linters: BTreeMap<String, LinterSettings>,
 }
 
 /// A mistake in the file, with its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProjectSettingsError {
-    /// Not TOML.
-    #[error("the project's docket.toml: line {line} is not TOML ({message})")]
+    /// The file is not TOML.
+    #[error("the project's docket.toml: line {line} is not valid TOML ({message})")]
     Toml {
-        /// Where.
+        /// The line, from 1.
         line: usize,
-        /// What the parser says.
+        /// The parser's message.
         message: String,
     },
-    /// A name that means nothing.
-    #[error("the project's docket.toml: there is no setting `{name}`; there are {known}")]
+    /// An unknown setting.
+    #[error("the project's docket.toml: unknown setting `{name}`; known settings are {known}")]
     UnknownSetting {
-        /// The name.
+        /// The setting's name.
         name: String,
-        /// Those there are.
+        /// The known settings.
         known: &'static str,
     },
     /// A value that is not allowed.
     #[error("the project's docket.toml: `{name}` must be {must}")]
     InvalidValue {
-        /// The setting.
+        /// The setting's name.
         name: String,
         /// What is allowed.
         must: &'static str,
@@ -52,10 +52,10 @@ pub enum ProjectSettingsError {
 const KNOWN_SETTINGS: &str = "tests.command, lint.NAME.{enabled, extensions, check, project, fix, gates}";
 
 impl ProjectSettings {
-    /// Reads the file's text.
+    /// Parses the file's text.
     ///
     /// # Errors
-    /// [`ProjectError`], at the first mistake.
+    /// Returns [`ProjectSettingsError`] for the first mistake.
     pub fn parse(text: &str) -> Result<Self, ProjectSettingsError> {
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| ProjectSettingsError::Toml {
@@ -107,17 +107,17 @@ impl ProjectSettings {
         settings.check_linters()
     }
 
-    /// A linter that docket does not know needs both its line and its files.
+    /// A linter that docket does not know needs both a check line and file extensions.
     fn check_linters(self) -> Result<Self, ProjectSettingsError> {
         const KNOWN: [&str; 8] =
             ["biome", "cargo check", "eslint", "flake8", "go vet", "gofmt", "ruff", "rustfmt"];
         for (name, linter) in &self.linters {
-            // Final checks of these names are something else.
+            // Final checks already use these names.
             if matches!(name.as_str(), "tests" | "requires") {
                 let name = format!("lint.{name}");
                 return Err(ProjectSettingsError::InvalidValue {
                     name,
-                    must: "called otherwise: this name is taken",
+                    must: "renamed: this name is reserved",
                 });
             }
             if KNOWN.contains(&name.as_str()) || linter.enabled == Some(false) {
@@ -127,12 +127,12 @@ impl ProjectSettings {
                 Err(ProjectSettingsError::InvalidValue { name: format!("lint.{name}.{field}"), must })
             };
             if linter.check.is_none() {
-                return lacks("check", "a shell line, for docket does not know this linter");
+                return lacks("check", "a shell line, because docket does not know this linter");
             }
             if linter.extensions.is_none() {
                 return lacks(
                     "extensions",
-                    "a list of endings such as [\"py\"], for docket does not know this linter",
+                    "a list of extensions such as [\"py\"], because docket does not know this linter",
                 );
             }
         }
@@ -179,7 +179,7 @@ fn parse_extensions(name: &str, value: &toml::Value) -> Result<Vec<String>, Proj
     let all: Option<Vec<String>> = value.as_array().and_then(|all| all.iter().map(ending).collect());
     all.filter(|all| !all.is_empty()).ok_or_else(|| ProjectSettingsError::InvalidValue {
         name: name.to_owned(),
-        must: "a list of endings without the dot, such as [\"py\", \"pyi\"]",
+        must: "a list of extensions without the dot, such as [\"py\", \"pyi\"]",
     })
 }
 
@@ -202,27 +202,27 @@ mod tests {
     #[test]
     fn invalid_settings_are_reported_with_the_allowed_values() {
         for (text, message) in [
-            ("[tests\n", "line 1 is not TOML"),
+            ("[tests\n", "line 1 is not valid TOML"),
             ("[tests]\ncommand = 1\n", "`tests.command` must be a shell line"),
             ("[tests]\ncommand = \" \"\n", "`tests.command` must be a shell line"),
             (
                 "[tests]\nrunner = \"x\"\n",
-                "there is no setting `tests.runner`; there are tests.command, lint.NAME",
+                "unknown setting `tests.runner`; known settings are tests.command, lint.NAME",
             ),
             ("tests = 1\n", "`tests` must be a section"),
             ("[lint]\nruff = 1\n", "`lint.ruff` must be a section"),
             (
                 "[lint.ruff]\nextensions = [\".py\"]\n",
-                "`lint.ruff.extensions` must be a list of endings without the dot",
+                "`lint.ruff.extensions` must be a list of extensions without the dot",
             ),
             ("[lint.ruff]\ngates = \"no\"\n", "`lint.ruff.gates` must be true or false"),
             (
                 "[lint.mine]\nextensions = [\"a\"]\n",
-                "`lint.mine.check` must be a shell line, for docket does not know",
+                "`lint.mine.check` must be a shell line, because docket does not know",
             ),
             ("[lint.mine]\ncheck = \"a\"\n", "`lint.mine.extensions` must be"),
-            ("[run]\nturns_max = 5\n", "there is no setting `run`"),
-            ("[lint.tests]\ncheck = \"a\"\n", "`lint.tests` must be called otherwise"),
+            ("[run]\nturns_max = 5\n", "unknown setting `run`"),
+            ("[lint.tests]\ncheck = \"a\"\n", "`lint.tests` must be renamed"),
         ] {
             let error = ProjectSettings::parse(text).expect_err(text).to_string();
             assert!(error.starts_with("the project's docket.toml: ") && error.contains(message), "{error}");

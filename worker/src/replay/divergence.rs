@@ -1,4 +1,4 @@
-//! Where a log and a build disagree: the event, what each side has there, and in which fields. Pure.
+//! The first divergence between a log and a build: the event, both versions of it, and the fields that differ. Pure.
 
 use std::fmt;
 
@@ -10,26 +10,26 @@ use docket_schema::{
 use serde::Serialize;
 use serde_json::Value;
 
-/// Fields that one divergence lists: the first few show what happened, the rest would bury it.
+/// Fields listed by one divergence: the first few show what happened, more would bury it.
 const DIFFERENCES_MAX: usize = 16;
 
-/// Characters of a value in a message for people; the value itself is kept whole.
+/// Characters of a value in a message for people; the value itself is kept in full.
 const VALUE_CHARS_MAX: usize = 160;
 
 /// The first place where the log and this build disagree.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Divergence {
-    /// The run of the lineage whose stream the event stands in.
+    /// The run of the lineage whose stream contains the event.
     pub run: RunId,
     /// The event.
     pub seq: Seq,
-    /// The turn it bears.
+    /// Its turn.
     pub turn: Turn,
-    /// Its kind, as the log has it.
+    /// Its kind in the log.
     pub recorded: &'static str,
-    /// The kind of the event that this build derives; `None` where it derives none.
+    /// The kind of the event that this build derives; `None` if it derives none.
     pub derived: Option<&'static str>,
-    /// What differs, in the order of the payload's fields; never empty.
+    /// The differences, in the order of the payload's fields; never empty.
     pub fields: Vec<FieldDifference>,
 }
 
@@ -38,14 +38,14 @@ pub struct Divergence {
 pub struct FieldDifference {
     /// `kind`, `turn`, or a JSON pointer into the payload.
     pub field: String,
-    /// What the log says; `None` where it has no such field.
+    /// The value in the log; `None` if the log has no such field.
     pub recorded: Option<Value>,
-    /// What this build derives; `None` where it has no such field.
+    /// The value this build derives; `None` if it has no such field.
     pub derived: Option<Value>,
 }
 
 impl Divergence {
-    /// Compares a recorded intent with the derived one; `None` where they are the same.
+    /// Compares a recorded intent with the derived one; `None` if they are equal.
     pub(super) fn find(
         run: RunId,
         seq: Seq,
@@ -114,7 +114,7 @@ fn payload_json((turn, event): (Turn, &RunEvent)) -> Value {
     serde_json::from_str(event.encode(turn).payload.as_str()).expect("a payload is JSON")
 }
 
-/// The leaves in which two JSON values differ.
+/// Returns the leaves in which two JSON values differ.
 pub(super) fn json_differences(recorded: &Value, derived: &Value) -> Vec<FieldDifference> {
     let mut found = Vec::new();
     collect_differences(&mut String::new(), Some(recorded), Some(derived), &mut found);

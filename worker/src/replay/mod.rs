@@ -1,5 +1,5 @@
-//! Looking back: what a run decided, derived again from its log alone; what a model was sent; and what its tools
-//! do when they are run again, beside the log and beside every workspace of a run. Nothing is recorded.
+//! Replay of recorded runs: verifies decisions against the log, rebuilds model requests, and reruns tools outside the
+//! log and outside every workspace of a run. Nothing is recorded.
 
 mod divergence;
 mod rebuilt_request;

@@ -1,4 +1,4 @@
-//! A model request as it was sent, made again from the log and its blobs and proven by the recorded hash.
+//! Rebuilds a model request as it was sent, from the log and its blobs, and checks it against the recorded hash.
 
 use docket_schema::{
     event::Envelope,
@@ -12,26 +12,26 @@ use crate::{
     workspace::BlobReader,
 };
 
-/// A request made again.
+/// A rebuilt request.
 #[derive(Debug, Clone)]
 pub struct RebuiltRequest {
-    /// What the log says of it.
+    /// The event that announced it.
     pub requested: ModelRequested,
     /// Its exact body.
     pub rendered: RenderedRequest,
-    /// What these bytes are.
+    /// The hash and size of the rebuilt body.
     pub proof: RequestProof,
 }
 
 impl RebuiltRequest {
-    /// Whether these are the very bytes that were sent.
+    /// Whether the body is byte-identical to the one that was sent.
     pub fn matches_recorded_hash(&self) -> bool {
         self.proof == RequestProof { hash: self.requested.request, bytes: self.requested.request_bytes }
     }
 }
 
-/// The request that the last of `events` announces; `None` where that announces none. Needs no engine: an
-/// open request says all that rendering it takes.
+/// Rebuilds the request that the last of `events` announces; `None` if it announces none. Needs no engine: an open
+/// request contains everything needed to render it.
 ///
 /// # Errors
 /// [`VerifyError::Corrupt`], [`VerifyError::Request`].

@@ -1,4 +1,4 @@
-//! Proofs of a run's requests, one after the other: each costs what is new in it.
+//! Proves a run's requests one after the other, hashing only the new part of each.
 
 use docket_schema::{
     content::BlobRef,
@@ -13,13 +13,13 @@ use crate::{
     workspace::BlobReader,
 };
 
-/// See the module.
+/// Incremental hasher of a run's requests.
 #[derive(Default)]
 pub(super) struct RequestProver {
     hasher: Option<(RequestParameters, BodyHasher)>,
 }
 
-/// What requests of one hasher have in common: all but the conversation.
+/// The parameters that requests of one hasher share: all but the conversation.
 #[derive(PartialEq)]
 struct RequestParameters {
     model: ModelRef,
@@ -44,10 +44,10 @@ impl RequestParameters {
 }
 
 impl RequestProver {
-    /// The proof of the request that `call` stands for.
+    /// Returns the proof of the request for `call`.
     ///
     /// # Errors
-    /// As [`crate::run::rendered`].
+    /// The errors of [`crate::run::render_call`].
     pub(super) async fn prove_request<S: BlobReader>(
         &mut self,
         call: &ModelCall,

@@ -1,12 +1,12 @@
-//! Recorded tool calls run again: in a workspace of their own, behind walls, by the code that ran them first,
-//! and what comes of them compared with the log turn by turn. No model is asked, nothing is recorded.
+//! Reruns recorded tool calls in a separate sandboxed workspace, with the code that first ran them, and compares the
+//! results with the log turn by turn. No model is called, nothing is recorded.
 //!
-//! What counts: how a call ended, the facts that decisions depend on, and the hash of the tree after each batch.
-//! What is told but does not count: the text of a result, for tools print times; and `.git`, for commits carry
-//! clocks. Each batch starts from the recorded tree, so that one difference does not make the next.
+//! What counts: how a call ended, the facts that decisions depend on, and the tree hash after each batch. Reported
+//! but not counted: the text of a result, because tools print times; and `.git`, because commits contain timestamps.
+//! Each batch starts from the recorded tree, so that one difference does not cause the next.
 //!
-//! Not run again, and told: calls that may reach beyond the workspace (`external`), calls whose outcome a crash
-//! left unknown, and gates unless they are asked for. Their tree is taken from the log.
+//! Reported but not rerun: calls that may have external effects (`external`), calls whose outcome a crash left
+//! unknown, and gates unless they are requested. Their tree is taken from the log.
 
 use std::{ops::RangeInclusive, path::PathBuf};
 
@@ -25,58 +25,58 @@ use crate::{
     workspace::{RestoreError, SnapshotError},
 };
 
-/// How calls are run again.
+/// Options of a rerun.
 #[derive(Debug, Clone)]
 pub struct RerunOptions {
-    /// A folder that is empty or not there; the caller removes it.
+    /// A folder that is empty or does not exist; the caller removes it.
     pub folder: PathBuf,
     /// Folder for packs of bases.
     pub cache: PathBuf,
-    /// Which walls. Recorded commands are a model's: there is no running them without.
+    /// The sandbox. Recorded commands were written by a model and never run without one.
     pub sandbox: SandboxChoice,
-    /// The task's own test line.
+    /// The task's own test command.
     pub tests: Option<String>,
     /// Whether the final checks are run too.
     pub gates: GateRerun,
-    /// The turns whose calls are run.
+    /// The turns whose calls are rerun.
     pub turns: RangeInclusive<Turn>,
 }
 
-/// Whether the final checks are run again.
+/// Whether the final checks are rerun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateRerun {
-    /// They are.
+    /// Run them.
     Run,
-    /// Their results are taken from the log.
+    /// Take their results from the log.
     Skip,
 }
 
-/// Why calls cannot be run again.
+/// Why calls cannot be rerun.
 #[derive(Debug, thiserror::Error)]
 pub enum RerunError {
-    /// No walls.
-    #[error("recorded commands are run again behind walls only; take another sandbox than `none`")]
+    /// There is no sandbox.
+    #[error("recorded commands are rerun only in a sandbox; choose a sandbox other than `none`")]
     NoSandbox,
     /// The log does not fold.
     #[error("the run's log does not fold")]
     Corrupt(#[from] CorruptLog),
-    /// No workspace, or no walls.
+    /// The workspace or the sandbox cannot be created.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The workspace cannot be looked at.
-    #[error("the workspace of the replay cannot be looked at")]
+    /// The workspace cannot be read.
+    #[error("the replay's workspace cannot be read")]
     Snapshot(#[from] SnapshotError),
     /// A recorded tree cannot be restored.
     #[error("a recorded tree cannot be restored")]
     Restore(#[from] RestoreError),
 }
 
-/// What was told while it goes on.
+/// Progress of a rerun.
 #[derive(Debug)]
 pub enum RerunProgress<'a> {
     /// These tools are about to run.
     Runs {
-        /// In this turn.
+        /// Their turn.
         turn: Turn,
         /// Their names.
         tools: Vec<&'a str>,
@@ -85,7 +85,7 @@ pub enum RerunProgress<'a> {
     TurnDone(&'a TurnRerun),
 }
 
-/// What became of a turn.
+/// The result of a turn.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct TurnRerun {
     /// The turn.
@@ -94,65 +94,65 @@ pub struct TurnRerun {
     pub ok: bool,
     /// Its setup lines, calls and gates, in order.
     pub calls: Vec<CallRerun>,
-    /// Trees that differ, one for each batch of calls.
+    /// Trees that differ, at most one per batch of calls.
     pub trees: Vec<TreeRerun>,
-    /// What the batches left in `.git` is not what was recorded. Does not count.
+    /// The batches left `.git` different from the record. Does not count.
     pub git_differs: bool,
     /// The recorded tree at its end.
     pub tree: Option<TreeHash>,
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CallRerun {
-    /// The call; a setup line has none.
+    /// The call; `None` for a setup line.
     pub call: Option<CallId>,
     /// The tool, the gate, or the setup line.
     pub tool: String,
-    /// What was done with it.
+    /// Whether it was rerun.
     pub ran: CallRerunStatus,
-    /// What counts and differs.
+    /// Differences that count.
     pub differs: Vec<FieldDifference>,
-    /// Its result reads otherwise. Does not count.
+    /// The text of its result differs. Does not count.
     pub content_differs: bool,
 }
 
-/// What was done with a call.
+/// Whether a call was rerun, and why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallRerunStatus {
-    /// It was run.
+    /// It was rerun.
     Again,
-    /// It may reach beyond the workspace: not run.
+    /// Not rerun: it may have external effects.
     External,
-    /// A crash left its outcome unknown when it was recorded: not run.
+    /// Not rerun: a crash left its outcome unknown when it was recorded.
     Unknown,
-    /// A gate, and gates were not asked for.
+    /// A gate, and gates were not requested.
     Skipped,
 }
 
 /// A tree that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TreeRerun {
-    /// As recorded.
+    /// The recorded tree.
     pub recorded: TreeHash,
-    /// As it came about now.
+    /// The tree of the rerun.
     pub again: TreeHash,
     /// The first paths that differ.
     pub paths: Vec<WorkspacePath>,
 }
 
-/// Sums over a run.
+/// Totals of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct RerunTotals {
-    /// Turns looked at.
+    /// Turns compared.
     pub turns: u32,
-    /// Of these, turns in which something that counts differs.
+    /// Turns in which something that counts differs.
     pub turns_differ: u32,
-    /// Calls, gates and setup lines that were run.
+    /// Calls, gates and setup lines that were rerun.
     pub ran: u32,
     /// Those that were not.
     pub not_run: u32,
-    /// Calls whose result reads otherwise.
+    /// Calls whose result text differs.
     pub contents_differ: u32,
 }

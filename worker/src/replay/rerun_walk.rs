@@ -1,5 +1,4 @@
-//! The walk through a log that runs its calls again: what is run where, and what is compared with what.
-//! [`super::rerun`] says what counts and why.
+//! Walks through a log, reruns its calls, and compares the results. [`super::rerun`] says what counts and why.
 
 use std::collections::BTreeMap;
 
@@ -33,13 +32,13 @@ use crate::{
     workspace::{BlobReader, RestoreTarget, restore},
 };
 
-/// Paths of a tree that differs which are named; a build can leave thousands.
+/// Differing paths named per tree; a build can leave thousands.
 const PATHS_MAX: usize = 20;
 
-/// Runs the recorded calls of `history` again and tells each turn as it is done.
+/// Reruns the recorded calls of `history` and reports each turn when it is done.
 ///
 /// # Errors
-/// [`RerunError`]: something kept calls from being run. What differs is no error.
+/// [`RerunError`]: calls could not be rerun. A difference is not an error.
 pub async fn rerun_calls<S: BlobReader>(
     history: &FoldedRun,
     options: &RerunOptions,
@@ -75,7 +74,7 @@ fn decode_event(envelope: &Envelope) -> Result<RunEvent, CorruptLog> {
         .map_err(|source| CorruptLog::Decode { seq: envelope.seq, source })
 }
 
-/// How each call ended: only what has a result can be compared. Gates end as if they were tools.
+/// Returns how each call ended: only calls with a result can be compared. Gates are treated like tools.
 fn recorded_results(events: &[Envelope]) -> Result<BTreeMap<CallId, ToolStatus>, CorruptLog> {
     let mut results = BTreeMap::new();
     for envelope in events.iter().filter(|event| event.kind.ends_with("Finished")) {
@@ -94,23 +93,23 @@ struct RerunWalk<'a, S> {
     blobs: &'a S,
     report: &'a mut (dyn FnMut(RerunProgress<'_>) + Send),
     results: BTreeMap<CallId, ToolStatus>,
-    /// None before the run's start.
+    /// `None` before the run's start.
     executor: Option<ToolExecutor>,
-    /// As the log has it.
+    /// The state in the log.
     state: RunState,
-    /// What was run again and is not judged yet.
+    /// Calls that were rerun but not compared yet.
     batch: Option<RerunBatch>,
-    /// The workspace is not as the log has it.
+    /// The workspace differs from the log.
     is_stale: bool,
     turn: TurnRerun,
     totals: RerunTotals,
 }
 
-/// Calls that were run again, until their recorded results and snapshot are folded.
+/// Rerun calls, until their recorded results and snapshot are folded.
 #[derive(Default)]
 struct RerunBatch {
     results: BTreeMap<CallId, RunEvent>,
-    /// Setup lines leave their snapshot to be taken.
+    /// Setup lines do not take their own snapshot.
     needs_snapshot: bool,
     git_changes: Vec<PathChange>,
     recorded_git_changes: Vec<PathChange>,
@@ -150,7 +149,7 @@ impl<S: BlobReader> RerunWalk<'_, S> {
             RunEvent::SnapshotTaken(taken) => self.collect_recorded_git_changes(taken),
             _ => {}
         }
-        // An intent is run once, where the last of its batch is announced.
+        // An intent is executed once, when the last one of its batch is announced.
         let announced = matches!(event, RunEvent::ToolRequested(_) | RunEvent::GateRequested(_));
         let last = announced && next != Some(event.kind());
         self.state.apply(envelope.into(), event)?;
@@ -178,7 +177,7 @@ impl<S: BlobReader> RerunWalk<'_, S> {
             |call: &CallId| self.results.get(call).is_some_and(|status| *status != ToolStatus::Unknown);
         let whole = !open.is_empty()
             && open.iter().all(|(call, _)| call.class != RecoveryClass::External && repeatable(&call.call));
-        // What children did is theirs to prove; here their answers are taken from the log.
+        // Children are verified separately; here their replies are taken from the log.
         let pins = self.state.pins.as_deref();
         let delegates = |tool: &ToolUse| pins.is_some_and(|pins| engine::is_delegation(pins, tool));
         if !whole || open.iter().any(|(_, tool)| delegates(tool)) || !self.is_selected_turn() {
@@ -208,8 +207,8 @@ impl<S: BlobReader> RerunWalk<'_, S> {
         Ok(())
     }
 
-    /// Setup lines are run once, where they were first; where a workspace was made again they were run before
-    /// the recorded tree was restored.
+    /// Runs setup lines only where they first ran. When a workspace was recreated later, they ran before the recorded
+    /// tree was restored.
     async fn rerun_setup(&mut self, line: &SetupFinished) -> Result<(), RerunError> {
         let first = !self.state.is_set_up || self.batch.as_ref().is_some_and(|batch| batch.needs_snapshot);
         let (Some(bench), Some(pins), true) = (&self.executor, &self.state.pins, first) else {
@@ -294,7 +293,7 @@ impl<S: BlobReader> RerunWalk<'_, S> {
         }
     }
 
-    /// Compares the tree after a batch, whose results and snapshot are folded.
+    /// Compares the tree after a batch, once its results and snapshot are folded.
     fn compare_tree(&mut self) -> Result<(), RerunError> {
         let (Some(batch), Some(bench)) = (self.batch.take(), &mut self.executor) else { return Ok(()) };
         let mut git = batch.git_changes;
@@ -313,7 +312,7 @@ impl<S: BlobReader> RerunWalk<'_, S> {
         Ok(())
     }
 
-    /// Brings the workspace to the recorded tree, where it is not there.
+    /// Restores the recorded tree if the workspace differs from it.
     async fn restore_recorded_tree(&mut self) -> Result<(), RerunError> {
         let (Some(bench), Some(tree), true) = (&mut self.executor, self.state.tree, self.is_stale) else {
             return Ok(());
@@ -367,18 +366,18 @@ impl RerunBatch {
     }
 }
 
-/// What of a tool's result counts.
+/// Returns the part of a tool's result that counts.
 fn comparable_tool_result(event: &ToolFinished) -> Value {
     json!({ "status": event.status, "facts": comparable_facts(&event.facts) })
 }
 
-/// What of a gate's result counts.
+/// Returns the part of a gate's result that counts.
 fn comparable_gate_result(event: &GateFinished) -> Value {
     json!({ "passed": event.passed, "facts": comparable_facts(&event.facts) })
 }
 
-/// Facts but for what is derived from the text, whose rules become better: logs of earlier releases hold it as it
-/// was made then.
+/// Returns the facts except those parsed from the text: the parsing rules improve, and logs of earlier releases
+/// contain the facts as they were parsed then.
 fn comparable_facts(facts: &ToolFacts) -> ToolFacts {
     let error_signature = facts.error_signature.as_deref().map(crate::tools::error_signature);
     ToolFacts { error_signature, failing: Vec::new(), ..facts.clone() }

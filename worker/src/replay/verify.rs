@@ -1,6 +1,5 @@
-//! Verification: every decision of a run derived again, every request rendered again, from the log and its
-//! blobs, and the events that announce them compared field by field with what was recorded. No model, no
-//! tool, no file is touched.
+//! Verification: derives every decision of a run and renders every request again from the log and its blobs, and
+//! compares the events that announce them with the record, field by field. No model, tool or file is touched.
 
 use std::collections::VecDeque;
 
@@ -26,37 +25,37 @@ pub struct VerifySummary {
     pub decisions: u64,
     /// Requests rendered again.
     pub requests: u64,
-    /// The intent that the last decision lacks: the log ends within an append, and its tail was cut off.
+    /// The missing intent of the last decision: the log ends within an append whose tail was cut off.
     pub missing_intent: Option<&'static str>,
 }
 
-/// A run that does not verify.
+/// Why a run does not verify.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     /// The log does not fold.
     #[error("the run's log does not fold")]
     Corrupt(#[from] CorruptLog),
     /// This build lacks the engine's version.
-    #[error("this build has no engine {0}; verify with a build that has it")]
+    #[error("this build has no engine {0}; verify with a build that includes it")]
     NoEngine(EngineRef),
     /// An intent differs from the one that this build derives.
     #[error("{0}")]
     Diverged(Box<Divergence>),
     /// A request cannot be rendered again.
-    #[error("the request of event {seq} cannot be rendered again")]
+    #[error("the request of event {seq} cannot be rendered")]
     Request {
         /// The event.
         seq: Seq,
-        /// Why.
+        /// The cause.
         #[source]
         source: RunExecutorError,
     },
 }
 
-/// Derives every decision of a run again. `events` is its whole history, its parents' part first.
+/// Derives every decision of a run again. `events` is its full history, its ancestors' part first.
 ///
 /// # Errors
-/// [`VerifyError`] at the first event that does not hold.
+/// [`VerifyError`] at the first event that does not verify.
 pub async fn verify<S: BlobReader>(
     events: &[Envelope],
     material: &BlobCache<S>,
@@ -72,16 +71,16 @@ pub async fn verify<S: BlobReader>(
 #[derive(Default)]
 struct LogVerifier {
     state: RunState,
-    /// The engine in force: a fork may change it.
+    /// The engine in use: a fork may change it.
     engine: Option<(EngineRef, Box<dyn Engine>)>,
     proofs: RequestProver,
-    /// What the last decision announces and the log has not shown yet. The intents of one decision stand in
-    /// one append, so nothing else can come between them.
+    /// Intents of the last decision that the log has not shown yet. All intents of one decision share an append, so
+    /// nothing can come between them.
     expected_intents: VecDeque<(Turn, RunEvent)>,
     summary: VerifySummary,
 }
 
-/// An event and where it stands.
+/// An event and its position.
 #[derive(Clone, Copy)]
 struct RecordedEvent<'a> {
     run: RunId,
@@ -99,7 +98,7 @@ impl LogVerifier {
         let event = RunEvent::decode(&envelope.kind, envelope.version, envelope.payload.as_str())
             .map_err(|source| CorruptLog::Decode { seq: envelope.seq, source })?;
         if matches!(event, RunEvent::Forked(_)) {
-            // The parent's history is shared up to a turn's end, which may stand within one of its appends.
+            // The parent's history is shared up to the end of a turn, which may lie within one of its appends.
             self.expected_intents.clear();
         }
         if let StreamId::Run(run) = envelope.stream {
@@ -118,7 +117,7 @@ impl LogVerifier {
     ) -> Result<(), VerifyError> {
         let decided = recorded.event.author() == EventAuthor::Engine;
         if self.expected_intents.is_empty() {
-            // Nothing was pinned yet: whatever this is, the fold has the word.
+            // Before anything is pinned, only the fold checks events.
             let Some(pins) = &self.state.pins else { return Ok(()) };
             if !decided {
                 return Ok(());
@@ -136,7 +135,7 @@ impl LogVerifier {
         }
     }
 
-    /// Decides as the run's engine would in this state, and says which events announce that.
+    /// Decides as the run's engine would in this state, and returns the events that announce the decision.
     async fn derive_intents<S: BlobReader>(
         &mut self,
         wanted: EngineRef,

@@ -1,4 +1,4 @@
-//! Verification of runs that are decided by the engine and answered by the test: what no script brings about.
+//! Verification of runs decided by the engine and answered by the test: cases that no scripted model can produce.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use crate::{
     workspace::{BlobSink as _, MemoryBlobs},
 };
 
-/// A run that is decided by `react` and recorded as the driver records.
+/// A run that is decided by `react` and recorded like the run executor does.
 struct LogRecorder {
     state: RunState,
     log: Vec<Envelope>,
@@ -88,7 +88,7 @@ impl LogRecorder {
         self.log.push(envelope);
     }
 
-    /// Decides, and records what announces it.
+    /// Decides, and records the events that announce the decision.
     async fn record_decision(&mut self) -> Action {
         let decision = ReactEngine.decide(&self.state);
         let request = match &decision.act {
@@ -144,7 +144,7 @@ impl LogRecorder {
         }
     }
 
-    /// The first field that verification names with `field` of the last event of `kind` set to `value`.
+    /// Sets `field` of the last event of `kind` to `value`, and returns the first field that verification reports.
     async fn divergence_text(&self, kind: &str, field: &str, value: Value) -> String {
         let place = self.log.iter().rposition(|event| event.kind == kind).expect("is there");
         let mut log = self.log.clone();
@@ -189,7 +189,7 @@ async fn pauses_blocks_and_ends_are_rederived() {
     assert_eq!(run.divergence_text("RunEnded", "summary", json!({ "text": "other" })).await, "/summary/text");
 }
 
-/// The requests of a long run are proven from what is new in each; a request rebuilt whole is the same.
+/// The requests of a long run are proven from the new part of each; a request rebuilt in full is the same.
 #[tokio::test]
 async fn long_run_verifies_and_each_request_can_be_rebuilt() {
     let mut run = LogRecorder::new().await;

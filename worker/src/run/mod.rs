@@ -1,10 +1,10 @@
-//! The one IO shell around the engines: decide, record, act, record.
+//! Executes runs: the single I/O shell around the engines. Decide, record, act, record.
 //!
-//! A run process runs one driver. It folds the run's log, makes or restores the workspace, and then
-//! turns decisions into effects, each recorded before it begins and after it ends.
+//! A run process executes one run. It folds the run's log, creates or restores the workspace, and then turns
+//! decisions into effects, each recorded before it begins and after it ends.
 //!
-//! Invariants: an intent is durable before its effect starts; nothing is written without the
-//! lease's epoch; every choice is the engine's, the driver makes none.
+//! Invariants: an intent is durable before its effect starts; nothing is written without the lease's epoch; every
+//! choice is made by the engine, never by the executor.
 
 pub(crate) mod delegation;
 pub(crate) mod environment;

@@ -1,8 +1,8 @@
-//! The run process: one lease, one driver, one exit status.
+//! The run process: one lease, one run executor, one exit status.
 //!
-//! Takes its [`Bootstrap`] from standard input, ends its turn on SIGTERM, and dies with its
-//! supervisor: the lifeline is a pipe that only the supervisor holds open, and the kernel sends a
-//! parent-death signal, which one that is stopped cannot miss.
+//! It reads its [`RunBootstrap`] from standard input, finishes its turn on SIGTERM, and dies with its supervisor: the
+//! lifeline is a pipe that only the supervisor holds open, and the kernel sends a parent-death signal, which reaches
+//! even a stopped process.
 
 use std::io::Read as _;
 
@@ -30,22 +30,22 @@ use crate::{
 /// Largest bootstrap, in bytes: a lease with its task's text and a price table.
 const BOOTSTRAP_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Exit status of a run process that could not do its work and could not record why.
+/// Exit status of a run process that could neither do its work nor record why.
 const EXIT_FAILED: i32 = 70;
 
-/// Runs one run process to its end and gives its exit status.
+/// Runs one run process to its end and returns its exit status.
 pub fn run_process_main() -> i32 {
-    // Before anything opens a file: the lifeline is found by its number.
+    // Must precede every file open: the lifeline is identified by its descriptor number.
     if let Some(Err(error)) =
         SupervisorLifeline::from_inherited_fd().map(SupervisorLifeline::exit_with_supervisor)
     {
-        tracing::error!(%error, "the supervisor's lifeline cannot be watched");
+        tracing::error!(%error, "cannot watch the supervisor's lifeline");
         return EXIT_FAILED;
     }
     let bootstrap = match read_bootstrap() {
         Ok(bootstrap) => bootstrap,
         Err(error) => {
-            tracing::error!(%error, "no bootstrap on standard input; this command is docket's own");
+            tracing::error!(%error, "no bootstrap on standard input; this command is for docket's internal use");
             return EXIT_FAILED;
         }
     };
@@ -70,7 +70,7 @@ async fn run_lease(bootstrap: RunBootstrap) -> i32 {
     let mut terminate = match signal(SignalKind::terminate()) {
         Ok(terminate) => terminate,
         Err(error) => {
-            tracing::error!(%error, "SIGTERM cannot be listened to");
+            tracing::error!(%error, "cannot listen for SIGTERM");
             return EXIT_FAILED;
         }
     };
@@ -79,7 +79,7 @@ async fn run_lease(bootstrap: RunBootstrap) -> i32 {
             tell.send_replace(true);
         }
     });
-    // Until the driver runs, the time that the supervisor grants to a start counts.
+    // Until the run executor starts, the supervisor's time limit for startup applies.
     let progress = ProgressNote::open(bootstrap.progress.as_deref());
     let note = bootstrap.fault.clone();
     let report = |fault: &WorkerFault| worker_faults::report_fault(note.as_deref(), fault);
@@ -97,9 +97,9 @@ async fn run_lease(bootstrap: RunBootstrap) -> i32 {
             Err(RunExecutorError::WorkerFault(fault)) => report(&fault),
             Err(error) => host_fault(&error).map_or_else(|| exit_failed(&error), |fault| report(&fault)),
         },
-        // The run's end is recorded: there is nothing to release.
+        // The run's end is recorded; there is nothing to release.
         Err(StartError::Environment(message) | StartError::Configuration(message)) => {
-            tracing::error!(%message, "the run's environment cannot be made");
+            tracing::error!(%message, "the run's environment cannot be created");
             0
         }
         Err(StartError::WorkerFault(fault)) => report(&fault),
@@ -113,15 +113,15 @@ async fn run_lease(bootstrap: RunBootstrap) -> i32 {
     exit
 }
 
-/// The coordinator was out of reach for a whole lease: no fault of the run, so nothing is counted.
-/// What was not appended is done again by whoever goes on.
+/// Exits after the coordinator was unreachable for a whole lease. Not the run's fault, so no failure is counted. The
+/// next worker repeats what was not appended.
 fn exit_coordinator_unreachable(error: &dyn std::error::Error) -> i32 {
-    tracing::warn!(%error, "the coordinator is out of reach; the run is given back");
+    tracing::warn!(%error, "the coordinator is unreachable; the run is released");
     EXIT_DRAINED
 }
 
 fn exit_failed(error: &(dyn std::error::Error + 'static)) -> i32 {
     let error = error_chain::format_chain(error);
-    tracing::error!(%error, "the run process gives up; its log says where the run stands");
+    tracing::error!(%error, "the run process gives up; the run's log holds its state");
     EXIT_FAILED
 }

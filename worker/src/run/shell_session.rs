@@ -1,7 +1,7 @@
-//! A person's visit to a run's workspace as it was at the end of a turn: made as a run process makes it,
-//! with the same setup and behind the same walls, in a folder of its own.
+//! An interactive shell session in a run's workspace as of the end of a turn, created as a run process creates it:
+//! same setup, same sandbox, separate folder.
 //!
-//! Nothing of a visit is in any log until its caller makes an edit of what changed.
+//! No log mentions the session until its caller turns the changes into an edit.
 
 use std::path::{Path, PathBuf};
 
@@ -29,49 +29,49 @@ use crate::{
     workspace::{self, BlobReader, Workspace},
 };
 
-/// Git's own table of what it looked at: rewritten by every look, and nobody's change.
+/// Git's index: rewritten by every status query, so it does not count as a change by the person.
 const GIT_INDEX: &[u8] = b".git/index";
 
-/// Where a visit takes place, and behind which walls.
+/// Folder and sandbox of a session.
 #[derive(Debug, Clone)]
 pub struct ShellSessionConfig {
-    /// An empty folder, or one to be made. The caller removes it.
+    /// An empty folder, or one to be created. The caller removes it.
     pub folder: PathBuf,
     /// Folder for base objects, shared with the runs of this machine.
     pub cache: PathBuf,
-    /// The walls.
+    /// The sandbox to use.
     pub sandbox: SandboxChoice,
-    /// What commands may use together.
+    /// Resource limits for all commands together.
     pub limits: Limits,
-    /// Environment on top of a run's.
+    /// Environment variables in addition to a run's.
     pub env: Vec<(String, String)>,
 }
 
-/// See the module.
+/// An open shell session.
 pub struct ShellSession {
     workspace: Workspace,
     sandbox: Sandbox,
     tree_before: docket_schema::ids::TreeHash,
 }
 
-/// What a person changed.
+/// The changes a person made.
 #[derive(Debug)]
 pub struct SessionChanges {
-    /// The paths of the work tree.
+    /// Changed paths of the work tree.
     pub paths: Vec<PathChange>,
     /// Whether the repository's own `.git` changed as well.
     pub git_changed: bool,
-    /// For the request that goes on from it.
+    /// The edit, for the request that continues the run from it.
     pub edit: WorkspaceEdit,
-    /// To be stored before that request.
+    /// Blobs to store before that request.
     pub blobs: Vec<(BlobRef, Vec<u8>)>,
 }
 
 impl ShellSession {
-    /// Makes the workspace of `state`, a run of `spec` folded up to a turn's end.
+    /// Creates the workspace of `state`, a run of `spec` folded up to the end of a turn.
     ///
     /// # Errors
-    /// [`StartError`], as a run process has it.
+    /// [`StartError`], as for a run process.
     pub async fn open(
         place: ShellSessionConfig,
         spec: &TaskSpec,
@@ -79,7 +79,7 @@ impl ShellSession {
         blobs: &impl BlobReader,
     ) -> Result<Self, StartError> {
         let Some(pins) = &state.pins else {
-            return Err(StartError::Environment("the run has no start to go back to".to_owned()));
+            return Err(StartError::Environment("the run has not started; it has no workspace yet".to_owned()));
         };
         let options = workspace_options(&place.cache);
         let made = workspace::materialize(&place.folder, &pins.base, blobs, &options).await;
@@ -90,13 +90,13 @@ impl ShellSession {
         config.limits = place.limits;
         let sandbox =
             Sandbox::prepare(config).await.map_err(|error| StartError::from_environment_error(&error))?;
-        // As for a run that moves here: setup first, for the snapshots know better.
+        // As for a run that moves to this worker: setup runs first, so that snapshots override its results.
         run_setup(&spec.setup, &pins.settings, &SandboxRunner(sandbox.clone()), &Redactor::default()).await?;
         let (_, before) = restore_from_state(&mut workspace, state, blobs).await?;
         Ok(Self { workspace, sandbox, tree_before: before })
     }
 
-    /// The walls around it; commands are run in there.
+    /// The sandbox in which commands of the session run.
     pub const fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
@@ -106,10 +106,10 @@ impl ShellSession {
         self.workspace.path()
     }
 
-    /// What has changed since the visit began; `None` where nothing has.
+    /// Returns the changes since the session began; `None` if there are none.
     ///
     /// # Errors
-    /// [`StartError`]: the workspace cannot be looked at.
+    /// [`StartError`]: the workspace cannot be read.
     pub fn collect_changes(&mut self) -> Result<Option<SessionChanges>, StartError> {
         let delta =
             self.workspace.snapshot_walk().map_err(|error| StartError::from_environment_error(&error))?;
@@ -120,7 +120,7 @@ impl ShellSession {
         let paths = delta.changes.clone();
         let (snapshots, blobs) = split_snapshot(delta);
         let blobs = blobs.into_vec();
-        // Each is stored just before the request, which keeps it as long as a name would.
+        // Each blob is stored just before the request, which retains it as long as naming it would.
         let names = blobs.iter().map(|(blob, _)| blob.hash).take(BLOB_HASHES_MAX).collect();
         Ok(Some(SessionChanges {
             paths,

@@ -1,4 +1,4 @@
-//! What building, testing and linting execute: all of it runs where commands run.
+//! Build tools, tests and linters that execute code: all of it runs inside the sandbox.
 
 use super::{
     escape_case::{EscapeCase, shell_case},

@@ -1,5 +1,5 @@
-//! What docket itself does with a workspace that a hostile command has left: capture it, make a patch of it,
-//! deliver it. A few cases end with that, for nothing of it runs behind the wall.
+//! docket's own processing of a workspace left by a hostile command: capture, patch and delivery. A few cases
+//! end with it, because it does not run inside the sandbox.
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Duration};
 
@@ -11,11 +11,11 @@ use crate::{
     process::run_git,
     workspace::{
         BaseSource, CommitSignature, DeliverError, DirtyTreePolicy, FileOwner, MemoryBlobs, PinOptions,
-        PinnedBase, Workspace, WorkspaceOptions, build_result, materialize, pin,
+        PinnedBase, Workspace, WorkspaceOptions, build_result, materialize, pin_base,
     },
 };
 
-/// Far above what any capture here takes, far below a hang.
+/// Far longer than any capture here takes, far shorter than a hang.
 const CAPTURE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A small repository, pinned once for all cases.
@@ -57,8 +57,8 @@ impl CaptureFixture {
         materialize(&world.workspace_path(), &self.pinned.base, &self.blobs, &options).await.unwrap()
     }
 
-    /// Takes the workspace as a run would at its end. Gives what went wrong: a hang, a secret among the
-    /// contents. A refusal is none.
+    /// Captures the workspace as at the end of a run. Returns what went wrong: a hang, or a secret among the
+    /// contents. A refusal is not a failure.
     pub(super) async fn capture_and_deliver(
         &self,
         world: &HostFixture,
@@ -89,7 +89,7 @@ impl CaptureFixture {
             let by = CommitSignature { name: "d".to_owned(), email: "d@localhost".to_owned(), at_seconds: 1 };
             match result.deliver_new_branch(&self.folder.path().join("source"), &world.nonce, "m", &by).await
             {
-                // A case that leaves no change gives no branch.
+                // A case that leaves no change has no branch.
                 Err(DeliverError::NoChanges) if is_unchanged => Ok(()),
                 delivered => delivered.map(drop),
             }

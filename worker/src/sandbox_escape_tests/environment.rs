@@ -1,4 +1,4 @@
-//! What docket's environment holds, and what the command gets of it.
+//! docket's environment variables, and what the command receives of them.
 
 use super::{
     escape_case::{EscapeCase, python_case, shell_case},

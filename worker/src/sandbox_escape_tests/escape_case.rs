@@ -1,4 +1,5 @@
-//! One hostile command: what it is, what its control must see without the sandbox, and how it is run.
+//! One hostile command: its description, what its control must observe without the sandbox, and how it is
+//! run.
 
 use std::{
     collections::BTreeMap,
@@ -20,15 +21,16 @@ use super::{
     host_fixture::{ENV_SECRET, EscapeKind, HostFixture, give_to_workspace_owner},
 };
 
-/// Said by a line that ran to its end, so that one that never tried its misdeed does not count as contained.
+/// Printed by a script that ran to its end, so that one that never attempted its escape does not count as
+/// contained.
 const COMPLETED_MARK: &str = "TRIED";
 
-/// A command that takes longer is no longer contained in time. Far above what any case takes.
+/// Time limit for containing a command. Far longer than any case takes.
 const CASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 const CONTROL_CHECKS_MAX: usize = 10;
 
-/// Laid before the code of each case in Python: raw system calls, and words for what they gave.
+/// Prepended to the code of each Python case: raw system calls and labels for their results.
 pub(super) const PYTHON_PRELUDE: &str = r#"
 import ctypes, errno, os, signal, socket, stat, struct, sys, time
 _c = ctypes.CDLL(None, use_errno=True)
@@ -61,23 +63,23 @@ enum CaseScript {
     Python(&'static str),
 }
 
-/// What shows that the check sees an escape.
+/// How a case shows that the check detects an escape.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EscapeControl {
-    /// None: the case shows by its own words that the attempt was made and refused.
+    /// No control: the case's own output shows that the attempt was made and refused.
     ExpectedOutput,
-    /// The same command without walls (`BackendChoice::None`).
+    /// The same command without a sandbox (`BackendChoice::None`).
     Unsandboxed(EscapeKind),
-    /// The same command as a plain process: without walls nothing of a call lives on either.
+    /// The same command as a plain process, because even without a sandbox no process of a call survives it.
     PlainProcess(EscapeKind),
 }
 
-/// One row of the battery.
+/// One case of the battery.
 #[derive(Clone)]
 pub(super) struct EscapeCase {
     pub(super) id: &'static str,
     script: CaseScript,
-    /// Run in the same workspace as a call of its own, after the first has ended.
+    /// Run in the same workspace as a separate call, after the first has ended.
     second_call: Option<&'static str>,
     control: EscapeControl,
     expected_output: Vec<&'static str>,
@@ -88,12 +90,12 @@ pub(super) struct EscapeCase {
     capture: bool,
 }
 
-/// A line of shell.
+/// A case with a shell script.
 pub(super) fn shell_case(id: &'static str, line: &'static str) -> EscapeCase {
     EscapeCase::new(id, CaseScript::Shell(line))
 }
 
-/// Python code.
+/// A case with Python code.
 pub(super) fn python_case(id: &'static str, code: &'static str) -> EscapeCase {
     EscapeCase { required_programs: vec!["python3"], ..EscapeCase::new(id, CaseScript::Python(code)) }
 }
@@ -114,39 +116,40 @@ impl EscapeCase {
         }
     }
 
-    /// Without walls this is seen. Only where it harms nothing but the world of its case.
+    /// Sets the escape that the control without a sandbox must show. Only for commands that harm nothing
+    /// outside their case's host fixture.
     pub(super) fn expect_escape(self, what: EscapeKind) -> Self {
         Self { control: EscapeControl::Unsandboxed(what), ..self }
     }
 
-    /// As a plain process this is seen.
+    /// Sets the escape that the control as a plain process must show.
     pub(super) fn expect_escape_as_process(self, what: EscapeKind) -> Self {
         Self { control: EscapeControl::PlainProcess(what), ..self }
     }
 
-    /// What it must say inside: the refusal itself.
+    /// Sets the output expected inside the sandbox: the refusal itself.
     pub(super) fn expect_output(mut self, words: &'static str) -> Self {
         self.expected_output.push(words);
         self
     }
 
-    /// A program without which the case cannot be tried.
+    /// Sets a program that the case requires.
     pub(super) fn require_program(mut self, program: &'static str) -> Self {
         self.required_programs.push(program);
         self
     }
 
-    /// A second call in the same workspace.
+    /// Adds a second call in the same workspace.
     pub(super) fn then_run(self, line: &'static str) -> Self {
         Self { second_call: Some(line), ..self }
     }
 
-    /// It does not come to its end by itself.
+    /// Sets the expected exit of a command that does not end by itself.
     pub(super) fn end_with(self, ended: CommandExit) -> Self {
         Self { expected_end: Some(ended), ..self }
     }
 
-    /// Or a bound ends it first, where the machine is fast or others fill the disk too.
+    /// Also accepts that a resource limit ends it first, on a fast machine or if others fill the disk too.
     pub(super) fn or_exceed(self, what: ExceededResource) -> Self {
         Self { allowed_limit: Some(what), ..self }
     }
@@ -155,7 +158,7 @@ impl EscapeCase {
         Self { timeout, ..self }
     }
 
-    /// Afterwards docket captures the workspace, makes a patch and delivers it.
+    /// Makes docket capture the workspace afterwards, make a patch and deliver it.
     pub(super) fn with_capture(self) -> Self {
         Self { capture: true, ..self }
     }
@@ -164,7 +167,7 @@ impl EscapeCase {
         self.id.rsplit_once('-').map_or(self.id, |(class, _)| class)
     }
 
-    /// Whether there is anything that could tell an attempt from nothing at all.
+    /// Whether the case can tell an attempt from doing nothing.
     pub(super) fn can_fail(&self) -> bool {
         self.control != EscapeControl::ExpectedOutput
             || !self.expected_output.is_empty()
@@ -202,7 +205,7 @@ impl EscapeCase {
         all
     }
 
-    /// Runs the case behind a wall; what is wrong with how it ended, if anything.
+    /// Runs the case in a sandbox; returns what is wrong with the outcome, if anything.
     pub(super) async fn run_in_sandbox(
         &self,
         backend: BackendChoice,
@@ -260,7 +263,7 @@ impl EscapeCase {
         }
     }
 
-    /// Runs the control, if there is one; what is wrong with it.
+    /// Runs the control, if there is one; returns what is wrong with it.
     pub(super) async fn run_control(&self, ground: &CaptureFixture) -> Option<String> {
         let wanted = match self.control {
             EscapeControl::ExpectedOutput => return None,
@@ -290,8 +293,8 @@ impl EscapeCase {
             }
         }
         let mut seen = world.find_escapes(&said);
-        // One that forks and ends again and again is missed by a single look, and a signal takes its time where the
-        // machine is busy.
+        // A process that keeps forking and exiting can be missed by a single scan, and signals take time on a
+        // busy machine.
         for _ in 0..CONTROL_CHECKS_MAX {
             if seen.iter().any(|(sees, _)| *sees == wanted) {
                 break;
@@ -307,7 +310,7 @@ impl EscapeCase {
     }
 }
 
-/// A sandbox around a world's workspace.
+/// Creates a sandbox for a host fixture's workspace.
 pub(super) async fn create_sandbox(
     backend: BackendChoice,
     world: &HostFixture,
@@ -321,7 +324,7 @@ pub(super) async fn create_sandbox(
     }
 }
 
-/// Both streams of a call.
+/// Returns both output streams of a call.
 pub(super) fn combined_output(out: &CommandOutput) -> Vec<u8> {
     [&out.stdout.bytes[..], b"\n", &out.stderr.bytes].concat()
 }
@@ -331,7 +334,7 @@ fn truncate_output(text: &str) -> String {
     text.chars().take(SHOWN_CHARS).collect()
 }
 
-/// A process as any program of a person's would start it, with an environment that holds a key.
+/// Runs the command as any program of the user would start it, with a key in its environment.
 #[expect(clippy::disallowed_methods, reason = "the control of a sandbox test runs outside the sandbox")]
 fn run_as_plain_process(spec: &CommandSpec, world: &HostFixture) -> Vec<u8> {
     let said = world.path_to("said");
@@ -345,13 +348,13 @@ fn run_as_plain_process(spec: &CommandSpec, world: &HostFixture) -> Vec<u8> {
     while child.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(10));
     }
-    // Only the process started here: what it left alive is what the check must see.
+    // Only the process started here: the check must see the processes that it left running.
     let _ = child.kill();
     let _ = child.wait();
     fs::read(said).unwrap()
 }
 
-/// Python itself, not a script that looks for one.
+/// Python itself, not a wrapper script that searches for one.
 pub(super) fn find_python() -> PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| query_program("python3", "import sys; print(sys.executable)").into()).clone()

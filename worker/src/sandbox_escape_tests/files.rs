@@ -1,4 +1,4 @@
-//! What is left in the workspace for docket to stumble over: kinds, names and shapes of files.
+//! Files left in the workspace that could confuse docket: unusual types, names and shapes.
 
 use super::{
     escape_case::{EscapeCase, python_case, shell_case},

@@ -1,17 +1,17 @@
-//! What a repository can make git do. git may run it all inside: nothing of it reaches outside, and docket's
-//! own git, which looks at the workspace afterwards, runs none of it.
+//! What a repository can make git do. git may run all of it inside the sandbox: nothing reaches outside, and
+//! docket's own git, which examines the workspace afterwards, runs none of it.
 
 use super::{
     escape_case::{EscapeCase, shell_case},
     host_fixture::EscapeKind::{OutsideChanged, SecretLeaked},
 };
 
-/// Makes a program that leaves its mark outside and hands its input on, and a first commit.
+/// Creates a program that leaves a mark outside and passes its input on, and a first commit.
 macro_rules! trap {
     ($line:literal) => {
         concat!(
             "export GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@t GIT_COMMITTER_NAME=t GIT_COMMITTER_EMAIL=t@t GIT_TERMINAL_PROMPT=0\n",
-            // So that the control, whose user is another, gets that far.
+            // Needed for the control, which runs as another user.
             "export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'\n",
             "mkdir n && cd n && git init -q . && git add -A -f && git commit -qm one --allow-empty\n",
             "printf '#!/bin/sh\\necho x > {out}/pwned\\nexec cat\\n' > trap; chmod 755 trap; T=$PWD/trap\n",

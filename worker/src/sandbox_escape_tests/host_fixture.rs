@@ -1,8 +1,8 @@
-//! What of the host a hostile command would like to touch, and the look at it afterwards.
+//! Host resources that a hostile command would like to touch, and the check for escapes afterwards.
 //!
-//! Everything here is open to the command's own user by its mode: what keeps a command away must be the
-//! wall, never a permission that another host might not have set. Each case has a world of its own, so that
-//! an escape names its case.
+//! File modes here allow everything to the command's user: the sandbox must keep the command away, never a
+//! permission that another host may not have set. Each case has its own fixture, so that an escape identifies
+//! its case.
 
 use std::{
     collections::BTreeMap,
@@ -32,33 +32,33 @@ use tempfile::TempDir;
 
 use super::ipc::HostIpc;
 
-/// Set in this process before `main`: what a docket that holds a key in its environment would lose.
+/// Set in this process before `main`: what a docket with a key in its environment could lose.
 pub(super) const ENV_SECRET: (&str, &str) = ("DOCKET_HOSTILE_KEY", "canary-of-dockets-own-environment");
 
-/// What an escape looks like from the host.
+/// The kinds of escapes that are visible on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EscapeKind {
-    /// Bytes that only stand outside came out.
+    /// Bytes that exist only outside were printed.
     SecretLeaked,
-    /// Something beside the workspace was changed, made or linked.
+    /// Something outside the workspace was changed, created or linked.
     OutsideChanged,
-    /// Something that listens on the host heard from inside.
+    /// A listener on the host was reached from inside.
     ListenerReached,
     /// A process of the host was ended, stopped or changed.
     HostProcessChanged,
-    /// A process of the call is alive after it.
+    /// A process of the call survived it.
     ProcessSurvived,
-    /// A set-id file or a device stands in the workspace.
+    /// The workspace contains a set-id file or a device.
     SetIdCreated,
-    /// Something in the workspace belongs to the host's root.
+    /// The workspace contains a file owned by the host's root.
     RootOwned,
-    /// The command itself says that the kernel let it.
+    /// The command's own output reports that the kernel allowed it.
     ReportedByCommand,
-    /// Settings of the host are others now.
+    /// Settings of the host were changed.
     HostSettingsChanged,
 }
 
-/// Files of the kernel that speak for the whole host.
+/// Kernel files with settings of the complete host.
 const HOST_SETTINGS: [&str; 7] = [
     "/proc/sys/kernel/core_pattern",
     "/proc/sys/kernel/hostname",
@@ -69,7 +69,7 @@ const HOST_SETTINGS: [&str; 7] = [
     "/proc/sys/vm/overcommit_memory",
 ];
 
-/// Folders of the host in which a command might leave something under the world's name.
+/// Folders of the host in which a command might leave files with the fixture's name.
 const LEFTOVER_FOLDERS: [&str; 9] =
     ["/", "/tmp", "/var/tmp", "/dev/shm", "/run", "/etc", "/usr/local/bin", "/usr/lib", "/dev"];
 
@@ -156,7 +156,7 @@ impl HostFixture {
         fs::write(home.path().join("credentials"), &secret).unwrap();
         let tcp4 = TcpListener::bind("127.0.0.1:0").unwrap();
         tcp4.set_nonblocking(true).unwrap();
-        // A host without IPv6 has nothing there to reach.
+        // A host without IPv6 has nothing to reach there.
         let tcp6 = TcpListener::bind("[::1]:0").ok();
         if let Some(listener) = &tcp6 {
             listener.set_nonblocking(true).unwrap();
@@ -203,7 +203,7 @@ impl HostFixture {
         self.path_to("workspace")
     }
 
-    /// Names of this world put into a command.
+    /// Replaces placeholders in a command with the names of this fixture.
     pub(super) fn substitute_names(&self, line: &str) -> String {
         let port = |at: std::io::Result<std::net::SocketAddr>| at.unwrap().port().to_string();
         let tcp6 = self.tcp6.as_ref().map_or_else(|| "9".to_owned(), |at| port(at.local_addr()));
@@ -225,7 +225,7 @@ impl HostFixture {
         names.into_iter().fold(line.to_owned(), |line, (name, value)| line.replace(name, &value))
     }
 
-    /// Every escape that can be seen: in what the command said, and on the host.
+    /// Returns every detectable escape: in the command's output and on the host.
     pub(super) fn find_escapes(&mut self, said: &[u8]) -> Vec<(EscapeKind, String)> {
         let mut seen = Vec::new();
         let text = String::from_utf8_lossy(said);
@@ -315,7 +315,8 @@ impl HostFixture {
         heard
     }
 
-    /// What a command could change of the process: its life, its state, how it is scheduled, its limits.
+    /// Describes what a command could change of the process: whether it is alive, its state, its scheduling,
+    /// its limits.
     fn describe_host_process(&mut self) -> String {
         if let Some(status) = self.host_process.try_wait().unwrap() {
             return format!("ended: {status}");
@@ -323,7 +324,7 @@ impl HostFixture {
         let pid = self.host_process.id().to_string();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let rest: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        // A process that was just started may not sleep yet.
+        // A newly started process may not be sleeping yet.
         let state = if matches!(rest.first(), Some(&"T" | &"t")) { "stopped" } else { "alive" };
         let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
         let allowed = read("status").lines().find(|l| l.starts_with("Cpus_allowed:")).map(str::to_owned);
@@ -357,7 +358,8 @@ impl Drop for HostFixture {
     }
 }
 
-/// A process of the host that belongs to the command's own user and holds the secret wherever one can.
+/// Starts a host process of the command's own user, with the secret in every place where a process can have
+/// one.
 #[expect(clippy::disallowed_methods, reason = "a process of the host that a command must not reach")]
 fn spawn_host_process(out: &Path, secret: &str) -> Child {
     let mut command = Command::new("/bin/sleep");
@@ -382,12 +384,12 @@ fn read_host_settings() -> Vec<Option<String>> {
     HOST_SETTINGS.iter().map(|path| fs::read_to_string(path).ok()).collect()
 }
 
-/// Looks for survivors of a case.
+/// Scans for survivors of a case.
 const SURVIVOR_SCANS: usize = 4;
 
-/// Processes whose environment bears the mark that every call of this world is given.
+/// Returns processes whose environment has the mark given to every call of this fixture.
 fn find_survivors(nonce: &str) -> Vec<i32> {
-    // One that goes from process to process may be between two of them while one look goes over the list.
+    // A survivor that keeps forking may be between two processes during a single scan.
     (0..SURVIVOR_SCANS).map(|_| scan_survivors(nonce)).find(|found| !found.is_empty()).unwrap_or_default()
 }
 
@@ -398,7 +400,7 @@ fn scan_survivors(nonce: &str) -> Vec<i32> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
         };
-        // Of a process whose first thread has ended only the other threads still tell.
+        // If a process's first thread has ended, only its other threads still show the mark.
         let threads = fs::read_dir(entry.path().join("task")).into_iter().flatten().flatten();
         let bears = |path: PathBuf| mark.is_match(&fs::read(path).unwrap_or_default());
         if threads.map(|thread| thread.path().join("environ")).any(bears) {
@@ -408,7 +410,8 @@ fn scan_survivors(nonce: &str) -> Vec<i32> {
     found
 }
 
-/// Whether bytes stand among others. By a crate that is compiled with optimization: much is looked through.
+/// Whether `hay` contains `needle`. Uses a crate that is compiled with optimization, because much data is
+/// searched.
 pub(super) fn contains_bytes(hay: &[u8], needle: &str) -> bool {
     let needle = regex::bytes::Regex::new(&regex::escape(needle)).unwrap();
     needle.is_match(hay)
@@ -421,18 +424,19 @@ fn make_accessible_to_all(path: &Path) {
     }
 }
 
-/// Gives a path to the command's user, where that is another.
+/// Gives a path to the command's user, if that is a different one.
 pub(super) fn give_to_workspace_owner(path: &Path) {
     if let Some((uid, gid)) = workspace_owner() {
         chown(path, Some(uid), Some(gid)).unwrap();
     }
 }
 
-/// Every path below a folder and the folder itself; a folder that cannot be listed is only named.
+/// Returns the folder and every path below it; a folder that cannot be listed is included without its
+/// contents.
 fn list_paths(root: &Path) -> Vec<PathBuf> {
-    /// More than any case makes but those that are about numbers, which need no look at each file.
+    /// More than any case creates, except those about large numbers, which need no check of each file.
     const PATHS_MAX: usize = 2_000;
-    /// Each look at a path walks all of it.
+    /// Every access walks the complete path.
     const BYTES_MAX: usize = 600;
     let mut found = vec![root.to_owned()];
     let mut next = 0;

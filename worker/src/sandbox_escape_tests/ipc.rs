@@ -1,13 +1,14 @@
-//! System V and POSIX objects of the host, open to everybody: what a shared ipc namespace would hand over.
+//! System V and POSIX IPC objects of the host, accessible to everyone: what a shared IPC namespace would
+//! expose.
 
 use std::{ffi::CString, fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use nix::libc;
 
-/// One page holds every secret.
+/// One page is enough for every secret.
 const PAGE_BYTES: usize = 4096;
 
-/// Owned by a [`World`](super::world::World); removed with it.
+/// Owned by a [`HostFixture`](super::host_fixture::HostFixture); removed with it.
 pub(super) struct HostIpc {
     pub(super) shm: i32,
     pub(super) queue: i32,
@@ -37,7 +38,7 @@ impl HostIpc {
         let posix_queue = CString::new(format!("/{nonce}")).unwrap();
         let mut message = QueueMessage { kind: 1, text: [0; 64] };
         message.text[..secret.len()].copy_from_slice(secret.as_bytes());
-        // SAFETY: plain numbers, and pointers to values that live across the call.
+        // SAFETY: plain numbers, and pointers to values that outlive the call.
         unsafe {
             let shm = libc::shmget(libc::IPC_PRIVATE, PAGE_BYTES, libc::IPC_CREAT | 0o666);
             assert!(shm >= 0, "{}", std::io::Error::last_os_error());
@@ -53,7 +54,8 @@ impl HostIpc {
             let posix =
                 libc::mq_open(posix_queue.as_ptr(), libc::O_CREAT | libc::O_RDWR, 0o666, &raw mut room);
             assert!(posix >= 0, "{}", std::io::Error::last_os_error());
-            // A queue is a descriptor on Linux. The umask is the whole process's: another test's files are made under it.
+            // A queue is a descriptor on Linux. The umask belongs to the complete process, so files of other
+            // tests are created with it.
             assert_eq!(libc::fchmod(posix, 0o666), 0, "{}", std::io::Error::last_os_error());
             assert_eq!(libc::mq_send(posix, secret.as_ptr().cast(), secret.len(), 0), 0);
             libc::mq_close(posix);
@@ -61,15 +63,15 @@ impl HostIpc {
         }
     }
 
-    /// What of it is no longer as it was made.
+    /// Returns the objects that have changed since they were created.
     #[expect(unsafe_code, reason = "System V objects have no safe wrapper")]
     pub(super) fn changed_objects(&self, secret: &str) -> Vec<String> {
         let mut touched = Vec::new();
         if fs::read(&self.posix_shm).ok() != Some(secret_page(secret)) {
             touched.push("POSIX shared memory was written".to_owned());
         }
-        // SAFETY: plain numbers; the segment is attached for the length of one copy, and the queue's state is
-        // written to a value that lives across the call.
+        // SAFETY: plain numbers; the segment is attached only for one copy, and the queue's state is written
+        // to a value that outlives the call.
         unsafe {
             let at = libc::shmat(self.shm, std::ptr::null(), libc::SHM_RDONLY);
             if at.addr() == usize::MAX {
@@ -97,7 +99,8 @@ impl Drop for HostIpc {
     #[expect(unsafe_code, reason = "System V objects have no safe wrapper")]
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.posix_shm);
-        // SAFETY: plain numbers and a string that lives; what is gone already is no harm.
+        // SAFETY: plain numbers and a string that outlives the call; an object that is already gone does no
+        // harm.
         unsafe {
             libc::shmctl(self.shm, libc::IPC_RMID, std::ptr::null_mut());
             libc::msgctl(self.queue, libc::IPC_RMID, std::ptr::null_mut());

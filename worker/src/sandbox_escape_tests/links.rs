@@ -1,4 +1,4 @@
-//! Symbolic and hard links, made by the command itself: they lead to what is inside or to nothing.
+//! Symbolic and hard links created by the command itself: they lead to files inside, or to nothing.
 
 use super::{
     escape_case::{EscapeCase, python_case, shell_case},
@@ -65,7 +65,7 @@ with no():
 "#,
         )
         .expect_escape(OutsideChanged),
-        // What is left behind: docket must take the link, never what it points to.
+        // Links left behind: docket must capture the link, never its target.
         shell_case("links-captured", "ln -s {out} d; ln -s {out}/secret l; mkdir s; ln -s ../../outside/secret s/l")
             .with_capture(),
         shell_case("links-captured-over-given", "rm given.txt; ln -s {out}/secret given.txt").with_capture(),

@@ -1,11 +1,11 @@
-//! The hostile battery: what an attacker who has read this sandbox would try, by class, on every backend.
+//! The hostile battery: escape attempts of an attacker who has read this sandbox, by class, on every backend.
 //!
-//! Each case is looked at from the host afterwards ([`world`]); where it is safe, the same command is run
-//! without walls first, and the look must then see the escape. A case that cannot be tried here says so and
+//! After each case the host is checked ([`host_fixture`]). Where it is safe, the same command is first run
+//! without a sandbox, and the check must then detect the escape. A case that cannot be tried here says so and
 //! is not counted.
 //!
-//! The crate's test binary acts as the init of its sandboxes, for every test of the crate: the hook below runs before
-//! `main`, while there is one thread, exactly where the real binary's `main` asks.
+//! The crate's test binary acts as the init of its sandboxes, for every test of the crate: the hook below
+//! runs before `main`, while there is one thread, exactly where the real binary's `main` checks for it.
 
 mod build;
 mod capture_fixture;
@@ -55,10 +55,10 @@ extern "C" fn before_main() {
 #[expect(unsafe_code, reason = "the only place before the test harness starts its threads")]
 static BEFORE_MAIN: extern "C" fn() = before_main;
 
-/// The least that must have been tried on each backend where the usual tools are.
+/// Minimum number of cases tried on each backend if the usual tools are installed.
 const CASES_MIN: usize = 150;
 
-/// Cases at once: one sleeps while another works.
+/// Concurrent cases: one sleeps while another works.
 const CONCURRENT_CASES: usize = 4;
 
 fn all_cases() -> Vec<EscapeCase> {
@@ -82,7 +82,7 @@ fn all_cases() -> Vec<EscapeCase> {
     .concat()
 }
 
-/// The backends with walls that this host offers; says which it does not.
+/// Returns the sandboxing backends available on this host; prints the others.
 #[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
 fn available_backends() -> Vec<BackendChoice> {
     let mut all = vec![BackendChoice::Namespaces];
@@ -94,7 +94,7 @@ fn available_backends() -> Vec<BackendChoice> {
     all
 }
 
-/// All cases, or those whose names hold what `DOCKET_HOSTILE_ONLY` says: for a person who looks at one.
+/// Returns all cases, or those whose names contain the value of `DOCKET_HOSTILE_ONLY`, for examining one.
 fn selected_cases() -> (Vec<EscapeCase>, bool) {
     let only = std::env::var("DOCKET_HOSTILE_ONLY").unwrap_or_default();
     (all_cases().into_iter().filter(|case| case.id.contains(&only)).collect(), only.is_empty())
@@ -105,7 +105,7 @@ fn every_case_has_a_unique_name_and_can_fail() {
     let mut names = BTreeSet::new();
     let mut classes: BTreeMap<&str, usize> = BTreeMap::new();
     for case in &all_cases() {
-        assert!(names.insert(case.id), "{} stands twice", case.id);
+        assert!(names.insert(case.id), "duplicate id {}", case.id);
         assert!(case.can_fail(), "{} has no control, says nothing and is not captured", case.id);
         *classes.entry(case.id.split('-').next().unwrap()).or_default() += 1;
         assert!(case.case_class().starts_with(case.id.split('-').next().unwrap()));
@@ -142,7 +142,8 @@ async fn run_all_cases(backend: BackendChoice) {
     let ground = CaptureFixture::new().await;
     let world = HostFixture::new();
     give_to_workspace_owner(&world.workspace_path());
-    // The walls' own controls, and that a signal to everybody reaches nobody of the host: harmless, first.
+    // The sandbox's own controls, and that a signal to all processes reaches none of the host: harmless, so
+    // these run first.
     let proven = create_sandbox(backend, &world, None).await;
     let host = std::fs::read_link("/proc/self/ns/pid").unwrap();
     let line = "readlink /proc/self/ns/pid; kill -0 -1; echo $?";
@@ -196,7 +197,7 @@ async fn bubblewrap_contains_all_cases() {
     }
 }
 
-/// Exchanges a folder, and git's, with links to the outside for as long as the calls beside it take.
+/// Swaps a folder, and git's, with links to the outside while concurrent calls run.
 const SWAP_SCRIPT: &str = r#"
 for name in ("d", ".git"):
     os.mkdir(name); os.mkdir(name + "/hooks"); open(name + "/config", "w").close()
@@ -212,11 +213,12 @@ for name, link in ((b"d", False), (b".git", True)):
         sc(316, -100, ctypes.c_char_p(name), -100, ctypes.c_char_p(name + b".link"), 2)
 "#;
 
-/// Reads, and writes, what the names lead to just then.
+/// Reads and writes the current targets of the names.
 const READ_WHILE_SWAPPED_SCRIPT: &str = "for n in 1 2 3 4 5 6 7 8; do cat secret ../d/secret .git/config ../.git/config ../.git/hooks/planted; \
     echo x > ../d/planted; done 2>/dev/null";
 
-/// Escapes of calls that begin while another call of the same workspace swaps their folders for links.
+/// Returns escapes of calls that start while another call of the same workspace swaps their folders for
+/// links.
 async fn find_escapes_while_swapping(backend: BackendChoice) -> (usize, Vec<(EscapeKind, String)>) {
     const CALLS: usize = 40;
     let mut world = HostFixture::new();
@@ -239,7 +241,8 @@ async fn find_escapes_while_swapping(backend: BackendChoice) -> (usize, Vec<(Esc
                 ran += 1;
                 said.extend(combined_output(&out));
             }
-            // A folder that is a link just then, or a path that changed while it was protected: nothing is run.
+            // A folder that is currently a link, or a path that changed while it was being protected: nothing
+            // is run.
             Err(SandboxError::InvalidCwd { .. } | SandboxError::SetupFailed { .. }) => {}
             Err(error) => panic!("{backend:?}: {error:?}"),
         }

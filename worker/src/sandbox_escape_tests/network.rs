@@ -1,4 +1,4 @@
-//! Every family and form of address: nothing of the host's network hears from inside.
+//! Every address family and form: no listener on the host's network is reached from inside.
 
 use super::{
     escape_case::{EscapeCase, python_case, shell_case},

@@ -1,4 +1,4 @@
-//! Paths, absolute, climbing and odd: nothing beside the workspace is read or written.
+//! Absolute, climbing and unusual paths: nothing outside the workspace is read or written.
 
 use super::{
     escape_case::{EscapeCase, python_case, shell_case},

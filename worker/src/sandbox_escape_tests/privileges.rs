@@ -1,4 +1,4 @@
-//! Rights: other users, set-id files, capabilities, namespaces, mounts, devices.
+//! Privileges: other users, set-id files, capabilities, namespaces, mounts, devices.
 
 use super::{
     escape_case::{EscapeCase, python_case, shell_case},

@@ -1,4 +1,4 @@
-//! Whatever a command starts ends with it; whatever runs on the host goes on.
+//! Processes: everything a command starts ends with it, and processes of the host keep running.
 
 use docket_sandbox::CommandExit;
 use nix::libc;
@@ -87,7 +87,7 @@ if os.fork() == 0:
         shell_case("processes-timers", "echo 'touch x' | at now; crontab -l; systemd-run --user sleep 60; echo '* * * * * root id' > /etc/cron.d/{nonce}; echo looked").expect_output("looked"),
         shell_case("processes-kill-other", "kill -9 {pid}").expect_escape(HostProcessChanged),
         shell_case("processes-stop-other", "kill -STOP {pid}").expect_escape(HostProcessChanged),
-        // Never outside: it would end every process of the host's user.
+        // Never outside a sandbox: it would end every process of the host's user.
         shell_case("processes-kill-all", "kill -9 -1; kill -TERM -1; echo went on").expect_output("went on"),
         shell_case("processes-slow-other", "renice -n 19 -p {pid}").expect_escape(HostProcessChanged),
         shell_case("processes-limit-other", "prlimit --pid {pid} --nofile=10:10").expect_output("No such process"),

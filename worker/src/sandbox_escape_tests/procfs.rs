@@ -1,4 +1,4 @@
-//! `/proc`: other processes, the kernel's switches, docket's own init.
+//! `/proc`: other processes, kernel settings, docket's own init.
 
 use super::{
     escape_case::{EscapeCase, python_case, shell_case},

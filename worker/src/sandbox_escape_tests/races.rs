@@ -1,4 +1,4 @@
-//! What changes between two looks: between a call and the next, and while a wall is being laid.
+//! Changes between check and use: between two calls, and while a sandbox is being set up.
 
 use super::{
     escape_case::{EscapeCase, shell_case},
@@ -18,7 +18,7 @@ pub(super) fn cases() -> Vec<EscapeCase> {
             .expect_escape(SecretLeaked),
         shell_case("races-hooks-become-link-to-proc", "rm -rf .git; mkdir .git; ln -s /proc/1/root/etc .git/hooks")
             .then_run("ls .git/hooks/; echo x > .git/hooks/x; cat .git/hooks/shadow")
-            // The link was taken away when its call had ended.
+            // The link was removed when its call ended.
             .expect_output("No such file"),
         shell_case("races-hooks-become-file", "rm -rf .git; mkdir .git; echo x > .git/hooks; mkdir .git/config")
             .then_run("cat .git/hooks; ls -d .git/config")

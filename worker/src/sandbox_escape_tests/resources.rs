@@ -1,5 +1,5 @@
-//! Limits that hold for every process, every scratch folder and every output. What bounds the sum of a tree
-//! has tests of its own.
+//! Limits on every process, every scratch folder and every output. Limits on a complete process tree have
+//! separate tests.
 
 use docket_sandbox::CommandExit;
 use docket_schema::tool::ExceededResource;

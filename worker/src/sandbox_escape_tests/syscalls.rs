@@ -1,4 +1,5 @@
-//! System calls that no build needs: by number, by another table's number, with bits above the ones looked at.
+//! System calls that no build needs: by number, by another table's number, and with bits set above those
+//! checked.
 
 use docket_sandbox::CommandExit;
 use nix::libc;
@@ -84,7 +85,7 @@ told(sc(304, os.open(".", os.O_RDONLY), ctypes.create_string_buffer(struct.pack(
         )
         .expect_output("refused name_to_handle_at EPERM")
         .expect_output("refused open_by_handle_at EPERM"),
-        // Numbers that could harm a host are called with arguments that are wrong even for one who may.
+        // Calls that could harm a host get arguments that are invalid even for privileged callers.
         every(
             "syscalls-kernel",
             r#"
@@ -118,7 +119,7 @@ for request, name in ((0x5412, "TIOCSTI"), (0x541C, "TIOCLINUX"), (0x5423, "TIOC
         .expect_output("refused TIOCSETD EPERM"),
         every(
             "syscalls-own-filter",
-            // A filter of its own may only add to those that hold.
+            // A filter of its own may only add to those in force.
             "prog = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x7fff0000))\nf = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 1, ctypes.addressof(prog)))\nprint('filter', sc(317, 1, 0, f))\ntold(sc(272, 0x10000000), 'unshare after it')\ntold(sc(317, 1, 8, f), 'listener') if False else None",
         )
         .expect_output("refused unshare after it EPERM"),
@@ -131,7 +132,7 @@ for request, name in ((0x5412, "TIOCSTI"), (0x541C, "TIOCLINUX"), (0x5423, "TIOC
     ];
     if cfg!(target_arch = "x86_64") {
         cases.extend([
-            // mov eax, NUMBER; int 0x80; ret: the i386 table, which no filter of the 64-bit numbers reads.
+            // mov eax, NUMBER; int 0x80; ret: the i386 table, which filters on 64-bit numbers do not check.
             every(
                 "syscalls-i386",
                 r#"

@@ -1,4 +1,4 @@
-//! Terminals of the host: none is there to be written, read or typed into.
+//! Terminals of the host: none can be written, read or typed into.
 
 use super::{
     escape_case::{EscapeCase, python_case, shell_case},

@@ -1,10 +1,10 @@
-//! Whether what bash evaluates as arithmetic on a line is made of numbers alone. Pure.
+//! Checks that everything bash evaluates as arithmetic on a line consists of numbers. Pure.
 //!
-//! Bash evaluates the value of a variable as an expression of its own, and a subscript in it expands commands:
-//! `a='x[$(touch p)]'; echo $((a))` runs `touch`. It evaluates `$((…))`, `((…))`, `let`, subscripts, substring offsets,
-//! the numeric operators of `[[`, and the names that builtins are given. Text can reach a variable in too many ways to
-//! look for what is dangerous, so the rule is inverted: a line is known only where such places hold number literals, and
-//! variables that the line sets to number literals and to nothing else.
+//! Bash evaluates a variable's value as an expression in turn, and a subscript in it expands commands:
+//! `a='x[$(touch p)]'; echo $((a))` runs `touch`. It evaluates `$((…))`, `((…))`, `let`, subscripts, substring
+//! offsets, the numeric operators of `[[`, and the names passed to builtins. Text can reach a variable in too many ways
+//! to search for dangerous cases, so the rule is inverted: a line is known only if such places contain number literals,
+//! and variables that the line sets to number literals only.
 
 use std::collections::BTreeSet;
 
@@ -22,24 +22,24 @@ const NUMERIC_OPERATORS: [&str; 6] = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
 const BINARY_OPERATORS: [&str; 12] =
     ["=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"];
 
-/// What a line, with the lines within it, assigns and evaluates.
+/// What a line, including nested lines, assigns and evaluates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ArithmeticCheck {
     /// Variables that are set to a number.
     number_variables: BTreeSet<String>,
-    /// Variables that are set to something that may be no number.
+    /// Variables that are set to something that may not be a number.
     other_variables: BTreeSet<String>,
     /// Variables that are evaluated.
     evaluated_variables: BTreeSet<String>,
     has_array: bool,
-    /// A builtin that declares is given a value that only bash knows; it takes one for an array by its parentheses.
+    /// Whether a declaring builtin gets a value that only bash knows and that could form an array.
     has_loose_declaration: bool,
     is_unknown: bool,
 }
 
 impl ArithmeticCheck {
-    /// Whether all that is evaluated is made of numbers. Asked once the whole line was read: what is set last may be
-    /// evaluated first, in a loop or a function.
+    /// Whether everything evaluated consists of numbers. Call it after the whole line was read: in a loop or
+    /// function, what is set last may be evaluated first.
     pub(super) fn uses_only_numbers(&self) -> bool {
         let is_number =
             |name: &String| self.number_variables.contains(name) && !self.other_variables.contains(name);
@@ -47,7 +47,7 @@ impl ArithmeticCheck {
         !self.is_unknown && !is_loose && self.evaluated_variables.iter().all(is_number)
     }
 
-    /// Adds a node of a line's tree; each node of the tree is to be added.
+    /// Adds one node of a line's tree; call it for every node.
     pub(super) fn add_node(&mut self, node: Node<'_>, line: &str) {
         let text = source_text(node, line);
         match node.kind() {
@@ -76,8 +76,8 @@ impl ArithmeticCheck {
         }
     }
 
-    /// Adds an expression: literals, operators and plain variables. A name that is put together from parts, a number with
-    /// a base, a subscript, quotes and other expansions are unknown.
+    /// Adds an expression: literals, operators and plain variables. Names built from parts, numbers with a base,
+    /// subscripts, quotes and other expansions are unknown.
     fn add_expression(&mut self, text: &str) {
         let mut rest = text;
         while let Some(c) = rest.chars().next() {
@@ -109,7 +109,7 @@ impl ArithmeticCheck {
         }
     }
 
-    /// Adds what follows a `$` in an expression, and says where it ends.
+    /// Adds what follows a `$` in an expression and returns where it ends.
     fn add_expression_variable(&mut self, rest: &str) -> Option<usize> {
         if rest.starts_with(['?', '#']) {
             return Some(1);
@@ -156,7 +156,7 @@ impl ArithmeticCheck {
     }
 
     fn record_assignment(&mut self, name: &str, is_number: bool) {
-        // Bash sets `_` by itself, to the last argument of each command.
+        // Bash itself sets `_` to the last argument of each command.
         let to =
             if is_number && name != "_" { &mut self.number_variables } else { &mut self.other_variables };
         to.insert(name.to_owned());
@@ -191,7 +191,7 @@ impl ArithmeticCheck {
         }
     }
 
-    /// Adds the parentheses of an array; `[index]=value` in them is evaluated.
+    /// Adds the parentheses of an array; `[index]=value` inside them is evaluated.
     fn add_array(&mut self, text: &str) {
         self.has_array = true;
         if text.contains("]=") || text.contains("]+=") {
@@ -209,7 +209,7 @@ impl ArithmeticCheck {
             return;
         };
         if let Some(name) = inner.strip_prefix('!') {
-            // Bash expands the variable that another one names, with its subscript; not so the keys of an array.
+            // Bash expands the variable named by another one, with its subscript, but not the keys of an array.
             let keys = name.strip_suffix("[@]").or_else(|| name.strip_suffix("[*]"));
             let is_keys = keys.is_some_and(|name| !name.is_empty() && name_end(name) == name.len());
             self.is_unknown |= !is_keys && !name.is_empty();
@@ -268,7 +268,7 @@ impl ArithmeticCheck {
         self.is_unknown |= written != found;
     }
 
-    /// Adds the variables whose presence is asked for: bash evaluates a subscript of theirs.
+    /// Adds variables whose presence is tested: bash evaluates their subscripts.
     fn add_tested_names(&mut self, words: &[&str]) {
         for (at, word) in words.iter().enumerate() {
             if matches!(word.trim_start_matches(['(', '!']), "-v" | "-R") {
@@ -278,8 +278,8 @@ impl ArithmeticCheck {
         }
     }
 
-    /// Adds the words of `test`, as they are written. A variable can hold `-v` and a name, so one that is expanded must be
-    /// a word of its own in a place where `test` takes it for no operator.
+    /// Adds the words of `test` as written. A variable can hold `-v` and a name, so an expanded one must be a
+    /// separate word in a place where `test` does not take it for an operator.
     fn add_test_words(&mut self, words: &[&str]) {
         self.add_tested_names(words);
         if words.iter().all(|word| is_literal(word)) {
@@ -301,13 +301,13 @@ impl ArithmeticCheck {
         }
     }
 
-    /// Adds a word that must not become several.
+    /// Adds a word that must not expand to several words.
     fn add_single_word(&mut self, word: &str) {
         if is_literal(word) || matches!(word, "$?" | "$#" | "$$" | "$!") {
             return;
         }
         if let Some(inner) = strip_delimiters(word, "\"", "\"") {
-            // `$@` in quotes is as many words as it has elements.
+            // `"$@"` expands to as many words as there are elements.
             self.is_unknown |= inner.contains(['@', '"']);
         } else if let Some(inner) = strip_delimiters(word, "'", "'") {
             self.is_unknown |= inner.contains('\'');
@@ -372,11 +372,11 @@ impl ArithmeticCheck {
         }
     }
 
-    /// Adds the words of a builtin that declares variables, but for those that are assignments to the grammar.
+    /// Adds the words of a builtin that declares variables, except those that the grammar parses as assignments.
     fn add_declaration(&mut self, args: &[String]) {
         for arg in args {
             if let Some(options) = arg.strip_prefix(['-', '+']) {
-                // Integers are evaluated where they are set, and a reference sets a variable of another name.
+                // Integer variables are evaluated when set, and a reference sets a variable of another name.
                 self.is_unknown |= options.contains(['i', 'n']);
                 self.has_array |= options.contains(['a', 'A']);
             }
@@ -388,12 +388,12 @@ impl ArithmeticCheck {
         }
     }
 
-    /// Adds the words of a builtin that sets the variables that it is given the names of.
+    /// Adds the words of a builtin that sets variables by name.
     fn add_variable_names(&mut self, args: &[String]) {
         for arg in args {
             self.is_unknown |= !is_literal(arg) && arg != "$!";
             let name = arg.trim_start_matches('-');
-            // A name may follow its option's letter at once.
+            // A name may follow its option's letter directly.
             let starts = if arg.starts_with('-') { name.len() } else { usize::from(!name.is_empty()) };
             let names = (0..starts).filter_map(|at| name.get(at..));
             self.other_variables.extend(names.map(str::to_owned));
@@ -401,7 +401,7 @@ impl ArithmeticCheck {
     }
 }
 
-/// What is between `open` and `close`.
+/// Returns the text between `open` and `close`.
 fn strip_delimiters<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
     text.strip_prefix(open)?.strip_suffix(close)
 }
@@ -410,7 +410,7 @@ const fn is_name_start(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_'
 }
 
-/// Where a name, or a number, at the start of `text` ends.
+/// Returns the end of a name or number at the start of `text`.
 fn name_end(text: &str) -> usize {
     text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len())
 }
@@ -424,24 +424,24 @@ fn is_number(text: &str) -> bool {
     }
 }
 
-/// Whether a word is `{1..3}`.
+/// Whether a word is a range such as `{1..3}`.
 fn is_range(text: &str) -> bool {
     let ends = strip_delimiters(text, "{", "}").and_then(|inner| inner.split_once(".."));
     ends.is_some_and(|(from, to)| is_number(from) && is_number(to))
 }
 
-/// Whether a word is what it says: bash neither expands it, nor finds a subscript in it.
+/// Whether a word is literal: bash does not expand it or find a subscript in it.
 fn is_literal(word: &str) -> bool {
     !word.contains(['$', '`', '[', ']', '*', '?', '{', '\'', '"', '\\'])
 }
 
-/// Whether a word is an option of that letter, or may become one.
+/// Whether a word is, or may expand to, an option with this letter.
 fn may_be_option(word: &str, letter: char) -> bool {
     let expands = |text: &str| text.starts_with(['$', '`', '[', '*', '?', '{']);
     expands(word) || word.strip_prefix('-').is_some_and(|rest| rest.starts_with(letter) || expands(rest))
 }
 
-/// Words by blanks outside of quotes, as they are written.
+/// Splits text at blanks outside of quotes, keeping the words as written.
 fn split_words(text: &str) -> Vec<&str> {
     let (mut words, mut start, mut quote) = (Vec::new(), None, None);
     let mut is_escaped = false;

@@ -1,17 +1,17 @@
-//! What on a line changes which programs run, or what they obey: variables that are set for the commands that follow.
+//! Detects what changes which programs run on a line, or what they obey: variables set for the commands that follow.
 //! Pure.
 //!
-//! `PATH=.:$PATH; ls` runs another `ls`, `HOME=/x; git status` another configuration. Which variables a program obeys
-//! nobody can list; by convention they have capital letters, and a variable in small letters is the shell's own. So a
-//! line that sets a variable with a capital letter, or one of the few in small letters that programs read, is unknown
-//! from there on. Set for one command alone (`A=1 ls`) it is part of that command's words, which a rule must name.
+//! `PATH=.:$PATH; ls` runs another `ls`, `HOME=/x; git status` uses another configuration. No list of such variables
+//! can be complete; by convention they are uppercase, and lowercase variables belong to the shell. So a line that
+//! sets a variable with an uppercase letter, or one of the few lowercase ones that programs read, is unknown from
+//! there on. A variable set for a single command (`A=1 ls`) is part of that command's words, which a rule must name.
 
 use tree_sitter::Node;
 
-/// Variables in small letters that programs read end so.
+/// Suffix of the lowercase variables that programs read.
 const LOWERCASE_SUFFIX: &str = "_proxy";
 
-/// Builtins that set the variables that their arguments name.
+/// Builtins that set the variables named by their arguments.
 const VARIABLE_SETTERS: [&str; 13] = [
     "export",
     "declare",
@@ -28,20 +28,20 @@ const VARIABLE_SETTERS: [&str; 13] = [
     "wait",
 ];
 
-/// Builtins that change what the names of commands mean, or have bash carry out more than their words show.
+/// Builtins that change what command names mean, or make bash run more than their words show.
 const LOOKUP_BUILTINS: [&str; 5] = ["hash", "enable", "bind", "compgen", "complete"];
 
-/// Builtins that look into their arguments for array indices, which bash evaluates.
+/// Builtins that look for array indices in their arguments, which bash evaluates.
 const INDEX_EVALUATORS: [&str; 12] = [
     "test", "[", "[[", "let", "read", "printf", "unset", "declare", "typeset", "local", "export", "readonly",
 ];
 
-/// Whether a program may obey the variable.
+/// Whether programs may obey the variable.
 pub(super) fn is_program_variable(name: &str) -> bool {
     name.bytes().any(|b| b.is_ascii_uppercase()) || name.ends_with(LOWERCASE_SUFFIX)
 }
 
-/// Whether a node sets such a variable for what follows.
+/// Whether a node sets such a variable for the commands that follow.
 pub(super) fn sets_program_variable(node: Node<'_>, line: &str) -> bool {
     let text = |node: Node<'_>| line.get(node.byte_range()).unwrap_or_default();
     let named = |field: &str| node.child_by_field_name(field).map(text);
@@ -49,7 +49,7 @@ pub(super) fn sets_program_variable(node: Node<'_>, line: &str) -> bool {
         "variable_assignment" => {
             let name = named("name").unwrap_or_default();
             let name = name.split('[').next().unwrap_or_default();
-            // In front of a command it is for that command alone, which has it among its words.
+            // In front of a command it applies to that command only and is among its words.
             let is_for_one = node.parent().is_some_and(|parent| parent.kind() == "command");
             !is_for_one && is_program_variable(name)
         }
@@ -73,7 +73,7 @@ pub(super) fn sets_program_variable(node: Node<'_>, line: &str) -> bool {
     }
 }
 
-/// Whether a command changes what others mean, as far as its words tell.
+/// Whether a command changes the meaning of others, as far as its words show.
 pub(super) fn changes_command_lookup(words: &[String]) -> bool {
     let Some((program, args)) = words.split_first() else { return false };
     let program = program.as_str();
@@ -82,7 +82,7 @@ pub(super) fn changes_command_lookup(words: &[String]) -> bool {
         let is_name = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         is_name && !name.is_empty() && is_program_variable(name)
     };
-    // `printf` sets a variable only behind `-v`.
+    // `printf` sets a variable only with `-v`.
     let sets = VARIABLE_SETTERS.contains(&program)
         && (program != "printf" || args.iter().any(|arg| arg.starts_with("-v")));
     let with_callback =
@@ -90,7 +90,7 @@ pub(super) fn changes_command_lookup(words: &[String]) -> bool {
     (sets && args.iter().any(names_obeyed)) || LOOKUP_BUILTINS.contains(&program) || with_callback
 }
 
-/// Whether a builtin is given an index that bash evaluates, with a line in it.
+/// Whether a builtin gets an index containing a command, which bash evaluates.
 pub(super) fn evaluates_array_index(words: &[String]) -> bool {
     let is_evaluator = words.first().is_some_and(|program| INDEX_EVALUATORS.contains(&program.as_str()));
     is_evaluator

@@ -1,5 +1,5 @@
-//! A shell line taken apart by bash's grammar, well enough to label it and to hold it against policy. Labels steer
-//! questions and recovery; they protect nothing: that is the sandbox's part. Pure.
+//! Parses shell lines with bash's grammar, well enough to label them and to check them against policies. Labels guide
+//! approvals and recovery; the protection is the sandbox. Pure.
 
 mod arithmetic;
 mod lookup_changes;

@@ -1,7 +1,7 @@
-//! A shell line by bash's grammar: which commands it holds, at any depth. Pure, and the same on any machine.
+//! Parses a shell line with bash's grammar into its commands at any depth. Pure, and the same on any machine.
 //!
-//! What a variable holds, what a program makes of its arguments and what a script does is not seen: this reads what is
-//! written. It steers labels, questions and policy; the wall is the sandbox.
+//! It reads what is written. The contents of variables, what a program does with its arguments and what a script runs
+//! are not visible. The result guides labels, approvals and policy; the security boundary is the sandbox.
 
 use std::borrow::Cow;
 
@@ -17,33 +17,32 @@ use super::{
 };
 use crate::syntax;
 
-/// Lines within lines (`bash -c '…'`) that are read.
+/// Deepest nesting of lines within lines (`bash -c '…'`) that is read.
 const DEPTH_MAX: usize = 4;
 
-/// What a line holds.
+/// The parsed form of a line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ParsedLine {
-    /// Its commands, an outer one before those within it.
+    /// The commands; an outer one comes before those inside it.
     pub(crate) commands: Vec<SimpleCommand>,
-    /// All of it could be read, to the last byte, and what bash evaluates is made of numbers.
+    /// Whether every byte was understood and everything bash evaluates consists of numbers.
     pub(crate) is_fully_parsed: bool,
-    /// It sets what decides which programs run, or what they obey.
+    /// Whether it changes which programs run, or what they obey.
     changes_lookup: bool,
-    /// What bash evaluates.
+    /// The arithmetic that bash evaluates.
     arithmetic: ArithmeticCheck,
 }
 
-/// Reads a line.
 pub(crate) fn parse_line(line: &str) -> ParsedLine {
     let mut out = ParsedLine { is_fully_parsed: true, ..ParsedLine::default() };
     read_line(line, 0, &mut out);
-    // Also those written before: a function or a loop may run later.
+    // Including the commands before it: a function or a loop may run them later.
     out.commands.iter_mut().for_each(|command| command.is_opaque |= out.changes_lookup);
     out.is_fully_parsed &= out.arithmetic.uses_only_numbers();
     out
 }
 
-/// The commands of a line, at any depth.
+/// Returns the commands of a line, at any depth.
 pub(crate) fn parse_commands(line: &str) -> Vec<SimpleCommand> {
     parse_line(line).commands
 }
@@ -51,12 +50,13 @@ pub(crate) fn parse_commands(line: &str) -> Vec<SimpleCommand> {
 fn read_line(line: &str, depth: usize, out: &mut ParsedLine) {
     let untranslated = strip_translation_signs(line);
     let line = untranslated.line.as_ref();
-    // Bash joins the two lines before it looks what the `$` begins, and no lines behind a `#`; the grammar reads both otherwise.
+    // Bash joins two such lines before it looks at what the `$` begins, but never after a `#`; the grammar does both
+    // differently.
     let is_joined = ["$\\\n", "#\\\n"].iter().any(|end| line.contains(end));
     out.is_fully_parsed &= untranslated.is_certain && !is_joined;
     let readable = mask_wide_chars(line);
     let Ok(tree) = syntax::parse_shell(readable.as_bytes()) else {
-        // Nothing is known of it but its words.
+        // Only its words are known.
         let words = line.split_whitespace().map(str::to_owned).collect();
         out.commands.push(SimpleCommand { words, ..SimpleCommand::default() });
         out.is_fully_parsed = false;
@@ -83,28 +83,28 @@ fn read_line(line: &str, depth: usize, out: &mut ParsedLine) {
     }
 }
 
-/// A line without what asks for a translation.
+/// A line whose translation signs were removed.
 struct UntranslatedLine<'a> {
     line: Cow<'a, str>,
-    /// The grammar read the line that it was.
+    /// Whether the grammar parsed the original line without errors.
     is_certain: bool,
 }
 
-/// The line with each `$"…"` as the `"…"` that it is: bash looks it up among the translations that `TEXTDOMAIN` names, and a
-/// line that sets a variable in capital letters is unknown anyway. The grammar knows it in some places; in others it takes
-/// the `$` for a word, or for a part of one.
+/// Turns each `$"…"` into `"…"`, which is equivalent: bash looks it up in the translations named by `TEXTDOMAIN`, and
+/// a line that sets an uppercase variable is unknown anyway. The grammar supports the form in some places only; in
+/// others it parses the `$` as a word or part of one.
 fn strip_translation_signs(line: &str) -> UntranslatedLine<'_> {
     let as_it_is = UntranslatedLine { line: Cow::Borrowed(line), is_certain: true };
     if !line.contains("$\"") {
         return as_it_is;
     }
-    // What is too hard is so without them as well.
+    // A line over the parse limit is over it without the signs as well.
     let Ok(tree) = syntax::parse_shell(mask_wide_chars(line).as_bytes()) else { return as_it_is };
     let (mut out, mut from) = (String::with_capacity(line.len()), 0);
     let mut cursor = tree.walk();
     loop {
         let node = cursor.node();
-        // The token may begin before the sign, which may be a character of another one behind these.
+        // The token may start before the sign, and the sign may be escaped or part of a longer sequence.
         let sign = node.end_byte().saturating_sub(1);
         let is_apart = || !line[from..sign].ends_with(['\\', '$']);
         if is_translation_sign(node, line) && is_apart() {
@@ -123,9 +123,9 @@ fn strip_translation_signs(line: &str) -> UntranslatedLine<'_> {
     }
 }
 
-/// The line as the grammar may be given it, each byte in its place. Where it reads a brace, its scanner asks the C library
-/// whether what follows is a digit, which may read beyond its table for a character above U+00FF (tree-sitter-bash 0.25.1,
-/// `scanner.c`): such a character is given as letters, which it is to bash as well.
+/// Prepares the line for the grammar, keeping every byte position. At a brace the scanner asks the C library whether
+/// the next character is a digit, which may read past its table for characters above U+00FF (tree-sitter-bash 0.25.1,
+/// `scanner.c`). Such characters are replaced by letters, which is what they are to bash.
 fn mask_wide_chars(line: &str) -> Cow<'_, str> {
     let is_risky = line.contains('{') && line.chars().any(|c| c > '\u{ff}');
     if !is_risky {
@@ -142,7 +142,7 @@ fn mask_wide_chars(line: &str) -> Cow<'_, str> {
         .into()
 }
 
-/// Lines that commands hold in their arguments.
+/// Reads lines that commands contain in their arguments.
 fn read_nested_lines((from, mut lines): (usize, Vec<String>), depth: usize, out: &mut ParsedLine) {
     let mut commands: Vec<SimpleCommand> = Vec::new();
     for at in from..out.commands.len() {
@@ -183,11 +183,12 @@ fn add_node(node: Node<'_>, line: &str, out: &mut ParsedLine) {
                     "herestring_redirect" => read_here_string(&mut command, child, line),
                     "heredoc_redirect" | "subshell" => {}
                     kind => {
-                        // One word to bash, and two to the grammar.
+                        // Bash takes adjacent parts as one word, the grammar as two.
                         out.is_fully_parsed &=
                             word_end != Some(child.start_byte()) || node.kind() == "test_command";
                         word_end = Some(child.end_byte());
-                        // An assignment stays one, and in brackets the words are no arguments.
+                        // An assignment is not expanded to several words, and the words in brackets are not
+                        // arguments.
                         let is_argument = kind != "variable_assignment" && node.kind() != "test_command";
                         if is_argument && has_expansion(source_text(child, line)) {
                             command.expands_at.get_or_insert(command.words.len());
@@ -205,13 +206,13 @@ fn add_node(node: Node<'_>, line: &str, out: &mut ParsedLine) {
             read_piped_input(node, line, &mut command);
             out.commands.push(command);
         }
-        // Of a command itself it was taken with the command.
+        // A command's own redirection was read with the command.
         "herestring_redirect" if node.parent().is_none_or(|parent| parent.kind() != "command") => {
             if let Some(last) = out.commands.last_mut() {
                 read_here_string(last, node, line);
             }
         }
-        // Of a command itself it was taken with the command.
+        // A command's own redirection was read with the command.
         "file_redirect" if node.parent().is_none_or(|parent| parent.kind() != "command") => {
             let Some(path) = redirect_target(node, line) else { return };
             let body = node.parent().and_then(|parent| parent.child_by_field_name("body"));
@@ -225,10 +226,10 @@ fn add_node(node: Node<'_>, line: &str, out: &mut ParsedLine) {
                 last.is_background = true;
             }
         }
-        // What a shell reads from its input is a line as well.
+        // A shell's input is a line too.
         "heredoc_body" => {
             let shell = out.commands.last().is_some_and(|last| is_shell(last.program()));
-            // `cat <<A | sh`: it comes to the shell all the same.
+            // `cat <<A | sh`: the text reaches the shell as well.
             let piped = out.commands.iter().any(|command| command.is_opaque && is_shell(command.program()));
             if !shell && piped {
                 let words = ["sh", "-c", source_text(node, line)].map(str::to_owned).to_vec();
@@ -242,7 +243,7 @@ fn add_node(node: Node<'_>, line: &str, out: &mut ParsedLine) {
     }
 }
 
-/// A shell that reads a line from a here-string.
+/// Reads the line that a shell gets from a here-string.
 fn read_here_string(command: &mut SimpleCommand, redirect: Node<'_>, line: &str) {
     let mut children = redirect.walk();
     let Some(said) = redirect.named_children(&mut children).last() else { return };
@@ -253,7 +254,7 @@ fn read_here_string(command: &mut SimpleCommand, redirect: Node<'_>, line: &str)
     }
 }
 
-/// A shell behind a pipe: what is printed into it is a line, and where that is not to be seen it is dark.
+/// Reads the line that a shell gets through a pipe; the command is opaque if that line is not visible.
 fn read_piped_input(node: Node<'_>, line: &str, command: &mut SimpleCommand) {
     let reads_input = command.args().iter().all(|arg| arg.starts_with('-') && !has_c_option(arg))
         || command.args().iter().any(|arg| arg == "-s");
@@ -270,7 +271,7 @@ fn read_piped_input(node: Node<'_>, line: &str, command: &mut SimpleCommand) {
         _ => return,
     };
     let Some(before) = before else {
-        // `cat <<A | sh` hangs on the redirection.
+        // In `cat <<A | sh` the pipe is part of the redirection node.
         command.is_opaque |= is(&parent, "heredoc_redirect")
             || parent.parent().is_some_and(|parent| is(&parent, "heredoc_redirect"));
         return;
@@ -285,7 +286,7 @@ fn has_c_option(arg: &str) -> bool {
     arg.starts_with('-') && !arg.starts_with("--") && arg.contains('c')
 }
 
-/// Where a redirection writes to; nothing where it reads, or names a stream.
+/// Returns the file that a redirection writes to; `None` if it reads or names a stream.
 fn redirect_target(redirect: Node<'_>, line: &str) -> Option<String> {
     let mut children = redirect.walk();
     let sign = redirect.children(&mut children).find(|child| !child.is_named()).map(|child| child.kind())?;
@@ -299,7 +300,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{
-        super::{quote, refusal},
+        super::{quote, refusal_reason},
         *,
     };
 
@@ -330,7 +331,7 @@ mod tests {
         assert_eq!(parse_commands("make 2>/dev/null >out")[0].writes_to, ["/dev/null", "out"]);
     }
 
-    /// All words of all commands, as `a b|c`.
+    /// Formats all words of all commands as `a b|c`.
     fn format_words(line: &str) -> String {
         let all = parse_commands(line).into_iter().map(|command| command.words.join(" "));
         all.collect::<Vec<_>>().join("|")

@@ -1,27 +1,27 @@
-//! Whether a parse accounts for a line to the last byte, as bash would read it. Pure.
+//! Checks that a parse accounts for every byte of a line as bash would read it. Pure.
 //!
-//! The grammar is not bash: it skips characters that bash takes as parts of words, and some tokens hold text that bash
-//! expands. What it skipped or swallowed could be a command that no rule sees, so a line is known only where each byte
-//! belongs to a token, or is a blank to bash, and no token holds what bash would expand.
+//! The grammar differs from bash: it skips characters that bash treats as parts of words, and some tokens contain
+//! text that bash expands. Skipped or swallowed text could be a command that no rule sees. So a line is known only if
+//! every byte belongs to a token or is a blank to bash, and no token contains text that bash would expand.
 
 use tree_sitter::Node;
 
-/// What a line holds beyond the commands that the tree names.
+/// Parts of a line beyond the commands in its tree.
 #[derive(Debug, Default)]
 pub(super) struct ParseCoverage {
-    /// Lines that bash carries out within a token: backquotes in the text of a here-document.
+    /// Lines that bash runs within a token: backquotes in a here-document.
     pub(super) nested_lines: Vec<String>,
-    /// Something is left that nothing accounts for.
+    /// Whether some text is not accounted for.
     pub(super) has_gap: bool,
 }
 
-/// Looks at every token of a tree of `line`. `text` is the line as it was given to the grammar, byte for byte.
+/// Checks every token of a tree of `line`. `text` is the line as it was passed to the grammar, byte for byte.
 pub(super) fn check_coverage(root: Node<'_>, line: &str) -> ParseCoverage {
     let mut out = ParseCoverage::default();
     out.add_gap(None, line, 0, root.start_byte());
     out.add_gap(None, line, root.end_byte(), line.len());
     let mut cursor = root.walk();
-    // The end of the sibling before.
+    // End of the previous sibling.
     let mut seen = root.start_byte();
     loop {
         let node = cursor.node();
@@ -45,7 +45,7 @@ pub(super) fn check_coverage(root: Node<'_>, line: &str) -> ParseCoverage {
 }
 
 impl ParseCoverage {
-    /// Bytes that belong to no token.
+    /// Checks bytes that belong to no token.
     fn add_gap(&mut self, within: Option<Node<'_>>, line: &str, from: usize, to: usize) {
         let Some(text) = line.get(from..to.max(from)) else {
             self.has_gap = true;
@@ -78,14 +78,14 @@ impl ParseCoverage {
                 body.is_some_and(|body| is_heredoc_expanded(body, line))
                     && has_active_syntax(&strip_backquoted(text), QuoteContext::Quoted)
             }
-            // Bash takes away a level of backslashes before it reads what is in there.
+            // Bash removes a level of backslashes before it reads the inner line.
             "command_substitution" if text.starts_with('`') && text.contains('\\') => {
                 self.nested_lines.extend(backquoted_lines(text).unwrap_or_default());
                 false
             }
             "comment" => !can_start_comment(line, node.start_byte()) || text.contains('\n'),
             "string_content" => has_active_syntax(text, QuoteContext::Quoted),
-            // Decoded by bash, and not here.
+            // Bash decodes it; this module does not.
             "ansi_c_string" => text.contains('\\'),
             "$" => is_translation_sign(node, line),
             "word" if is_leaf => has_active_syntax(text, QuoteContext::Word),
@@ -95,28 +95,28 @@ impl ParseCoverage {
     }
 }
 
-/// Whether this is the sign in front of a string that is to be translated: `$"…"`.
+/// Whether this is the sign in front of a string marked for translation: `$"…"`.
 pub(super) fn is_translation_sign(node: Node<'_>, line: &str) -> bool {
     let is_sign =
         node.kind() == "$" && line.get(node.byte_range().end..).is_some_and(|rest| rest.starts_with('"'));
-    // In quotes it is a character as any other.
+    // Inside quotes it is an ordinary character.
     is_sign
         && !node.is_missing()
         && node.parent().is_none_or(|parent| !matches!(parent.kind(), "string" | "heredoc_body"))
 }
 
-/// What bash does with the characters of a token.
+/// How bash treats the characters of a token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum QuoteContext {
     /// A word without quotes.
     Word,
-    /// A pattern, in which brackets and bars are not signs of the shell.
+    /// A pattern, in which brackets and bars are not shell operators.
     Pattern,
     /// Within double quotes, or a here-document.
     Quoted,
 }
 
-/// Whether bash would do more with `text` than to take it as it is written.
+/// Whether bash would do anything with `text` other than use it literally.
 fn has_active_syntax(text: &str, context: QuoteContext) -> bool {
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -127,7 +127,7 @@ fn has_active_syntax(text: &str, context: QuoteContext) -> bool {
             }
             '`' => return true,
             '$' if next.is_some_and(|c| c.is_ascii_alphanumeric() || "_({[@*#?$!-'\"".contains(c)) => {
-                // `$'` and `$"` mean nothing within quotes.
+                // `$'` and `$"` have no special meaning inside quotes.
                 let is_quote = next.is_some_and(|c| matches!(c, '\'' | '"'));
                 if !(is_quote && context == QuoteContext::Quoted) {
                     return true;
@@ -143,11 +143,11 @@ fn has_active_syntax(text: &str, context: QuoteContext) -> bool {
     false
 }
 
-/// Whether all of a gap are blanks to bash: spaces, tabs and ends of lines, and ends of lines behind a backslash where
-/// they part words anyway. Bash takes every other character as a part of a word.
+/// Whether a gap consists of what bash treats as blanks: spaces, tabs, newlines, and escaped newlines where words are
+/// separated anyway. Bash treats any other character as part of a word.
 fn is_blank(line: &str, from: usize, gap: &str) -> bool {
     let plain = gap.replace("\\\n", "");
-    // The grammar loses an argument of this one sign in front of a here-document.
+    // The grammar drops an argument `-` in front of a here-document.
     let is_lost = plain.starts_with([' ', '\t'])
         && plain.ends_with([' ', '\t'])
         && plain.trim_matches([' ', '\t']) == "-";
@@ -155,7 +155,7 @@ fn is_blank(line: &str, from: usize, gap: &str) -> bool {
     if !plain.bytes().all(|b| matches!(b, b' ' | b'\t' | b'\n')) {
         return false;
     }
-    // Nothing but such an end of a line: what is before and behind it is one word.
+    // Only an escaped newline: the text before and after it is one word.
     if !plain.is_empty() || gap.is_empty() {
         return true;
     }
@@ -164,13 +164,13 @@ fn is_blank(line: &str, from: usize, gap: &str) -> bool {
     parts(from.checked_sub(1).and_then(|at| bytes.get(at))) || parts(bytes.get(from + gap.len()))
 }
 
-/// Whether a comment may begin here: `a#b` is a word.
+/// Whether a comment may start here: `a#b` is a word.
 fn can_start_comment(line: &str, at: usize) -> bool {
     let before = at.checked_sub(1).and_then(|at| line.as_bytes().get(at));
     before.is_none_or(|b| b" \t\n;&|()".contains(b))
 }
 
-/// The word by which a here-document ends, and whether its text is expanded; none where it is not a plain one.
+/// Returns a here-document's delimiter and whether its text is expanded; `None` if the delimiter is not plain.
 fn heredoc_delimiter<'a>(redirect: Node<'_>, line: &'a str) -> Option<(&'a str, bool)> {
     let mut children = redirect.walk();
     let start = redirect.children(&mut children).find(|child| child.kind() == "heredoc_start")?;
@@ -181,7 +181,7 @@ fn heredoc_delimiter<'a>(redirect: Node<'_>, line: &'a str) -> Option<(&'a str, 
     is_plain.then_some((word, quoted.is_none()))
 }
 
-/// Whether bash ends the text where the grammar does, and nothing but signs follows on its first line.
+/// Whether bash ends the text where the grammar does, and only operators follow on its first line.
 fn is_plain_heredoc(redirect: Node<'_>, line: &str) -> bool {
     let Some((word, _)) = heredoc_delimiter(redirect, line) else { return false };
     let mut children = redirect.walk();
@@ -192,7 +192,7 @@ fn is_plain_heredoc(redirect: Node<'_>, line: &str) -> bool {
             u32::try_from(at).is_ok_and(|at| redirect.field_name_for_child(at) == Some("argument"));
         match child.kind() {
             _ if is_argument => return false,
-            // One more on the same line: which text is whose is not looked into.
+            // Another one on the same line: their texts are not told apart.
             "heredoc_redirect" => return false,
             "heredoc_body" if text.lines().any(|line| line.trim_start_matches('\t') == word) => return false,
             "heredoc_end" => {
@@ -206,13 +206,12 @@ fn is_plain_heredoc(redirect: Node<'_>, line: &str) -> bool {
     has_end
 }
 
-/// Whether bash expands the text of a here-document.
 fn is_heredoc_expanded(body: Node<'_>, line: &str) -> bool {
     let redirect = body.parent().filter(|parent| parent.kind() == "heredoc_redirect");
     redirect.and_then(|redirect| heredoc_delimiter(redirect, line)).is_none_or(|(_, is_expanded)| is_expanded)
 }
 
-/// The lines between backquotes, as bash reads them; none where one is left open.
+/// Returns the lines between backquotes as bash reads them; `None` if one is not closed.
 fn backquoted_lines(text: &str) -> Option<Vec<String>> {
     let (mut lines, mut open) = (Vec::new(), None::<String>);
     let mut chars = text.chars().peekable();
@@ -235,7 +234,7 @@ fn backquoted_lines(text: &str) -> Option<Vec<String>> {
     open.is_none().then_some(lines)
 }
 
-/// The text outside of backquotes.
+/// Returns the text outside of backquotes.
 fn strip_backquoted(text: &str) -> String {
     let (mut out, mut is_open) = (String::new(), false);
     let mut chars = text.chars();

@@ -1,12 +1,12 @@
-//! How the line of a check is run: a pipe fails with any of its commands, so that `pytest | tail` is not taken for tests
-//! that passed. What is recorded and shown is the line as it was written.
+//! Runs the line of a check with `pipefail`, so that `pytest | tail` fails if pytest does. The line is recorded and
+//! shown as written.
 
 use std::borrow::Cow;
 
-/// A shell that does not know the option goes on without it.
+/// A shell without this option continues without it.
 const PIPEFAIL: &str = "(set -o pipefail) 2>/dev/null && set -o pipefail; ";
 
-/// The line as it is run; unchanged where it has no pipe.
+/// Returns the line to run; unchanged if it has no pipe.
 pub(crate) fn with_pipefail(line: &str) -> Cow<'_, str> {
     if line.contains('|') { Cow::Owned(format!("{PIPEFAIL}{line}")) } else { Cow::Borrowed(line) }
 }
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
     use crate::tools::testing::TestWorkspace;
 
-    /// The status that a line ends with where it is run as a check.
+    /// Exit status of a line that is run as a check.
     fn status(shell: &str, line: &str) -> Option<i32> {
         let mut w =
             TestWorkspace::new(&[("fails.sh", "seq 1 200000; exit 3\n"), ("passes.sh", "seq 1 200000\n")]);

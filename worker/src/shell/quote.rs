@@ -1,6 +1,6 @@
-//! Text as a word of a shell line. Pure.
+//! Quotes text as a word of a shell line. Pure.
 
-/// `text` as one word of a shell line.
+/// Quotes `text` as one word of a shell line.
 #[must_use]
 pub fn quote(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);

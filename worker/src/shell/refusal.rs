@@ -1,9 +1,9 @@
-//! Lines that are refused as a courtesy: they destroy a machine, or stop it. Pure.
+//! Refuses, as a courtesy, lines that destroy or stop a machine. Pure.
 
 use super::{SimpleCommand, parse_commands};
 
-/// Why a line is refused as a courtesy; `None` for all others. Few and precise: a wrong refusal costs
-/// more than it saves, and the sandbox holds what gets past.
+/// Why a line is refused; `None` for all other lines. Few and precise patterns: a wrong refusal costs more than it
+/// saves, and the sandbox confines what gets past.
 pub(crate) fn refusal_reason(line: &str) -> Option<&'static str> {
     let squeezed: String = line.chars().filter(|c| !c.is_whitespace()).collect();
     if squeezed.contains(":(){:|:&};:") {

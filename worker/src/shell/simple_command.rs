@@ -2,28 +2,27 @@
 
 use super::wrappers::strip_wrappers;
 
-/// One command of a line: its words without quotes, and where its output is redirected.
+/// One command of a line: its words without quotes, and the targets of its redirections.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct SimpleCommand {
     pub(crate) words: Vec<String>,
     pub(crate) writes_to: Vec<String>,
     pub(crate) is_background: bool,
-    /// It carries out a line that is not to be seen here.
+    /// Whether it runs a line that is not visible here.
     pub(crate) is_opaque: bool,
-    /// The first of its words that bash expands, to any words: a brace, a glob, a variable, what a command prints.
+    /// Index of the first word that bash expands to unknown words: a brace, a glob, a variable, a command
+    /// substitution.
     pub(super) expands_at: Option<usize>,
     /// The line that a shell gets through a pipe, until it is read.
     pub(super) piped_line: Option<String>,
 }
 
 impl SimpleCommand {
-    /// The program's name without its folder and without what stands before it (`sudo`, `env A=1`,
-    /// `timeout 5`).
+    /// The program's name without its folder and without wrappers (`sudo`, `env A=1`, `timeout 5`).
     pub(crate) fn program(&self) -> &str {
         self.unwrapped_words().first().map_or("", |word| word.rsplit('/').next().unwrap_or(word))
     }
 
-    /// The program's arguments.
     pub(crate) fn args(&self) -> &[String] {
         self.unwrapped_words().get(1..).unwrap_or_default()
     }
@@ -32,8 +31,8 @@ impl SimpleCommand {
         self.words.iter().any(|word| word == wanted)
     }
 
-    /// The program and its arguments in front of the first that bash expands; nothing where it expands none. Empty where
-    /// the program itself, or what stands before it, is expanded.
+    /// Returns the program and its arguments before the first one that bash expands; `None` if nothing is expanded.
+    /// Empty if the program itself, or a wrapper, is expanded.
     pub(crate) fn words_before_expansion(&self) -> Option<Vec<String>> {
         let at = self.expands_at?;
         let before = at.saturating_sub(self.words.len() - self.unwrapped_words().len());

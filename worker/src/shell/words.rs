@@ -1,13 +1,13 @@
-//! The words of a command as its program gets them, read from a line's tree. Pure.
+//! Extracts a command's words from the syntax tree, as the program receives them. Pure.
 
 use tree_sitter::Node;
 
-/// A node as it is written.
+/// The node's source text.
 pub(super) fn source_text<'a>(node: Node<'_>, line: &'a str) -> &'a str {
     line.get(node.byte_range()).unwrap_or_default()
 }
 
-/// A word as the program gets it, but for what the shell would put in.
+/// A word as the program receives it, except for what the shell would expand.
 pub(super) fn word_text(node: Node<'_>, line: &str) -> String {
     let text = source_text(node, line);
     match node.kind() {
@@ -34,7 +34,7 @@ pub(super) fn word_text(node: Node<'_>, line: &str) -> String {
     }
 }
 
-/// Without the backslashes that hide a character of `hidden`; a line's end behind one is none.
+/// Removes backslashes that escape a character of `hidden`; an escaped newline is removed entirely.
 fn unescape(text: &str, hidden: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -50,7 +50,7 @@ fn unescape(text: &str, hidden: impl Fn(char) -> bool) -> String {
     out
 }
 
-/// Arguments that stand behind a redirection: `git 2>&1 push`. The grammar gives them to the redirection.
+/// Arguments after a redirection: `git 2>&1 push`. The grammar attaches them to the redirection.
 pub(super) fn words_after_redirects(command: Node<'_>) -> Vec<Node<'_>> {
     let body = |outer: &Node<'_>| outer.child_by_field_name("body") == Some(command);
     let outer = command.parent().filter(|outer| outer.kind() == "redirected_statement").filter(body);
@@ -65,7 +65,7 @@ pub(super) fn words_after_redirects(command: Node<'_>) -> Vec<Node<'_>> {
     words
 }
 
-/// Whether bash expands a word, which is given as it is written: braces, globs, variables, what a command prints.
+/// Whether bash expands a word, given as written: braces, globs, variables, command substitutions.
 pub(super) fn has_expansion(word: &str) -> bool {
     let (mut is_single, mut is_double) = (false, false);
     let mut chars = word.chars().peekable();
@@ -88,7 +88,7 @@ pub(super) fn has_expansion(word: &str) -> bool {
     word.starts_with("<(") || word.starts_with(">(")
 }
 
-/// Whether bash may make several words of it.
+/// Whether bash may expand a word to several words by its braces.
 fn has_brace_expansion(word: &str) -> bool {
     let inner = word.split_once('{').map(|(_, rest)| rest);
     inner.is_some_and(|rest| rest.contains('}') && (rest.contains(',') || rest.contains("..")))

@@ -1,14 +1,14 @@
-//! Commands that run another one: which words are only the wrapper's, and which hold a line of their own. Pure.
+//! Wrapper commands that run another one: which words belong to the wrapper, and which contain a nested line. Pure.
 
-/// Programs whose argument is a line.
+/// Programs that take a shell line as an argument.
 const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh"];
 
-/// A program that runs what its words say behind its own.
+/// A program that runs the command after its own words.
 struct CommandWrapper {
     names: &'static [&'static str],
-    /// Its options whose value is the next word.
+    /// Options whose value is the next word.
     options_with_value: &'static [&'static str],
-    /// Words of its own that stand before the command: a file to lock, a folder.
+    /// Number of its own words before the command, such as a lock file or a folder.
     own_argument_count: usize,
 }
 
@@ -39,7 +39,7 @@ const WRAPPERS: [CommandWrapper; 17] = [
         options_with_value: &["-c", "-n", "--class", "--classdata"],
         own_argument_count: 0,
     },
-    // Its mask, or its priority, is a number and skipped as one.
+    // The mask or priority is a number, and numbers are skipped.
     CommandWrapper { names: &["taskset", "chrt"], options_with_value: &[], own_argument_count: 0 },
     CommandWrapper {
         names: &["xargs"],
@@ -103,12 +103,12 @@ pub(super) fn program_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// Whether this program reads lines.
+/// Whether this program is a shell.
 pub(super) fn is_shell(program: &str) -> bool {
     SHELLS.contains(&program)
 }
 
-/// The words without what only wraps them: assignments, keywords, wrappers with their options.
+/// Strips words that only wrap a command: assignments, keywords, wrappers with their options.
 pub(super) fn strip_wrappers(mut words: &[String]) -> &[String] {
     while let [first, rest @ ..] = words {
         let name = program_name(first);
@@ -144,14 +144,14 @@ fn skip_wrapper_arguments<'a>(wrapper: &CommandWrapper, mut words: &'a [String])
     words
 }
 
-/// Lines that a command holds in its words, and whether it holds one that is not to be seen.
+/// Returns the nested lines in a command's words, and whether it has one that is not visible.
 pub(super) fn nested_lines(words: &[String]) -> (Vec<String>, bool) {
     let mut lines = Vec::new();
     let mut is_dark = false;
-    // Each wrapper of a chain may hold one: `timeout 5 su -c '…'`.
+    // Each wrapper of a chain may contain one: `timeout 5 su -c '…'`.
     let mut rest = words;
     while let Some(at) = rest.iter().position(|word| takes_lines(program_name(word))) {
-        // Only as a command: behind assignments and wrappers, never as a mere argument.
+        // Only as a command, after assignments and wrappers, never as a plain argument.
         let is_command = strip_wrappers(&rest[..=at]).first().is_none_or(|first| *first == rest[at]);
         let (name, args) = (program_name(&rest[at]), &rest[at + 1..]);
         if is_command {
@@ -171,7 +171,7 @@ fn takes_lines(name: &str) -> bool {
             .contains(&name)
 }
 
-/// Takes the lines; answers whether they could be seen.
+/// Collects the lines; returns whether they were visible.
 fn collect_nested_lines(name: &str, args: &[String], lines: &mut Vec<String>) -> bool {
     match name {
         "eval" => lines.push(args.join(" ")),
@@ -220,7 +220,7 @@ fn collect_nested_lines(name: &str, args: &[String], lines: &mut Vec<String>) ->
     true
 }
 
-/// The word behind `-c`, as shells and `su` have it.
+/// Collects the word after `-c`, as used by shells and `su`.
 fn collect_c_option(args: &[String], lines: &mut Vec<String>) -> bool {
     if let Some(text) = args.iter().find_map(|arg| arg.strip_prefix("--command=")) {
         lines.push(text.to_owned());
@@ -234,7 +234,7 @@ fn collect_c_option(args: &[String], lines: &mut Vec<String>) -> bool {
     line.is_some()
 }
 
-/// What a command prints, where that is to be seen: the input of a shell behind a pipe.
+/// Returns what a command prints, if that is visible: the input of a shell after a pipe.
 pub(super) fn printed_text(words: &[String]) -> Option<String> {
     let words = strip_wrappers(words);
     let (program, args) = words.split_first()?;
@@ -260,7 +260,7 @@ pub(super) fn printed_text(words: &[String]) -> Option<String> {
     }
 }
 
-/// A command of git without the options that go before what it is to do; `None` where it has none of them, or is another.
+/// Returns a git command without the options before its subcommand; `None` if it has none or is another program.
 pub(crate) fn strip_git_options(words: &[String]) -> Option<Vec<String>> {
     let (git, mut rest) = words.split_first().filter(|(git, _)| *git == "git")?;
     let valued = [
@@ -285,7 +285,7 @@ pub(crate) fn strip_git_options(words: &[String]) -> Option<Vec<String>> {
     (rest.len() + 1 < words.len()).then(|| [std::slice::from_ref(git), rest].concat())
 }
 
-/// Whether git is told on its command line that another word means something else.
+/// Whether git's command line defines an alias for another word.
 pub(crate) fn sets_git_alias(words: &[String]) -> bool {
     words.iter().any(|word| word.to_ascii_lowercase().starts_with("alias."))
 }

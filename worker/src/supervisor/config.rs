@@ -1,4 +1,4 @@
-//! What a supervisor is told at its start.
+//! Configuration of a supervisor.
 
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, time::Duration};
 
@@ -14,19 +14,19 @@ use crate::{
     secret::Secret,
 };
 
-/// The program that carries out a run.
+/// The program that executes a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunProgram {
     /// Absolute path.
     pub path: PathBuf,
-    /// Its arguments. They hold nothing of the run: that comes by stdin.
+    /// Its arguments. They contain nothing about the run, which arrives on stdin.
     pub args: Vec<OsString>,
-    /// Variables that are handed on where they are set.
+    /// Environment variables that are passed on if they are set.
     pub inherited_variables: Vec<OsString>,
 }
 
-/// What a run process may know of its supervisor's environment, beside [`TOOL_HOMES`]: where programs and the home
-/// are, how to log, and how to reach the model. Commands in the sandbox get none of it.
+/// Variables that a run process inherits from its supervisor in addition to [`TOOL_HOME_VARIABLES`]: the locations of
+/// programs and of the home folder, logging, and access to the model. Commands in the sandbox get none of them.
 const INHERITED_VARIABLES: [&str; 14] = [
     "PATH",
     "HOME",
@@ -59,22 +59,22 @@ impl Default for RunProgram {
     }
 }
 
-/// See the module.
+/// Configuration of a supervisor.
 #[derive(Debug, Clone)]
 pub struct SupervisorConfig {
-    /// The coordinator, as `http://host:port`.
+    /// The coordinator, such as `http://host:port`.
     pub coordinator: String,
-    /// The one CA to trust where that is https, as PEM; none = the system's.
+    /// The only CA to trust for https, as PEM; `None` = the system's.
     pub ca: Option<String>,
     /// A token of the role `worker`.
     pub token: Secret,
     /// The worker's name, for people. At most 200 bytes.
     pub name: String,
-    /// Most runs at once; held within 1 and [`docket_schema::wire::LEASE_MAX`].
+    /// Concurrent runs at most; clamped to 1 through [`docket_schema::api::LEASE_MAX`].
     pub slots: u32,
     /// Queues it serves; empty = all.
     pub queues: Vec<QueueName>,
-    /// What it says of itself: a task may want a worker that has these.
+    /// Its labels: a task may require them of its worker.
     pub labels: LabelSet,
     /// Engines its run program has.
     pub engines: Vec<EngineRef>,
@@ -82,25 +82,25 @@ pub struct SupervisorConfig {
     pub keys: BTreeMap<String, Secret>,
     /// This start of the worker: [`crate::clock::new_incarnation`].
     pub incarnation: IncarnationId,
-    /// Where runs have their workspaces; may be shared by workers. Absolute.
+    /// Folder for the workspaces of runs; may be shared by workers. Absolute.
     pub scratch: PathBuf,
-    /// Where base objects are kept. Absolute.
+    /// Folder for base objects. Absolute.
     pub cache: PathBuf,
     /// Settings of runs.
     pub settings: WorkerSettings,
-    /// How long a drain lets runs end their turn.
+    /// How long a drain lets runs finish their turn.
     pub grace: Duration,
-    /// A run process without progress for so long counts as hanging, whatever it is at; `None` = the longest
-    /// that what it is at may take.
+    /// How long a run process may make no progress before it counts as hanging, whatever its current step; `None` =
+    /// the time limit of that step.
     pub hang_after: Option<Duration>,
-    /// What carries out a run.
+    /// The program that executes a run.
     pub program: RunProgram,
-    /// Tests only: handed on to run processes.
+    /// Tests only: passed on to run processes.
     pub failpoints: Vec<Failpoint>,
 }
 
 impl SupervisorConfig {
-    /// The engines of this build.
+    /// Returns the engines of this build.
     pub fn engines_of_this_build() -> Vec<EngineRef> {
         crate::engine::all_engines().iter().map(|engine| engine.engine_ref()).collect()
     }

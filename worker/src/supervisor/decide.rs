@@ -1,8 +1,8 @@
-//! The dispatcher's rules: what follows from what happened. Pure: no clock, no calls, no logging.
+//! The dispatcher's rules: maps an event to commands. Pure: no clock, no calls, no logging.
 //!
-//! Invariants, each with a test here: no lease is asked for beyond the free slots; a lease is given
-//! back at most once, and never after it was lost; a run is killed at the instant from which another
-//! worker may have its task; after `Finish` nothing more is asked for.
+//! Invariants, each with a test here: leases are requested only for free slots; a lease is released at most once, and
+//! never after it was lost; a run is killed at the instant from which another worker may have its task; after
+//! `Finish` nothing more is requested.
 
 use std::time::{Duration, Instant};
 
@@ -24,16 +24,16 @@ use super::{
     },
 };
 
-/// Time for a process whose task ended to exit by itself: it has only its own cleaning left.
+/// Time for a process whose task ended to exit by itself: only its own cleanup is left.
 const EXIT_GRACE: Duration = Duration::from_secs(2);
-/// Time for releases once the worker only ends what is left.
+/// Time for releases once the worker only shuts down.
 const LAST_RELEASE_GRACE: Duration = Duration::from_secs(2);
-/// First pause after a call that failed; a coordinator that only restarts is back soon.
+/// First pause after a failed call; a restarting coordinator is back soon.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
-/// Longest pause: its return is to be noticed well within a lease.
+/// Longest pause: a returning coordinator must be noticed well within a lease.
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// When, and the random number for jitter: drawn by the shell.
+/// The current instant, and a random number for jitter drawn by the caller.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NowWithJitter {
     pub(super) now: Instant,
@@ -47,14 +47,14 @@ impl NowWithJitter {
         )
     }
 
-    /// After `full`, less up to half of it by chance.
+    /// Returns the instant after `full`, minus up to half of it at random.
     pub(super) fn jittered_deadline(self, full: Duration) -> Instant {
         let half_us = full.as_micros() as u64 / 2;
         self.now + Duration::from_micros(half_us + self.jitter % (half_us + 1))
     }
 }
 
-/// Takes in what happened and says what is to be done, in order.
+/// Handles an event and returns the commands to execute, in order.
 pub(super) fn handle_event(
     state: &mut DispatcherState,
     at: NowWithJitter,
@@ -116,7 +116,7 @@ pub(super) fn handle_event(
     out
 }
 
-/// The next instant at which time alone changes something.
+/// Returns the next instant at which time alone changes something.
 pub(super) fn next_wake(state: &DispatcherState) -> Option<Instant> {
     let mut wakes: Vec<Instant> = Vec::new();
     for run in state.runs.values() {
@@ -164,7 +164,7 @@ fn handle_leases(
         return;
     };
     if leases.is_empty() {
-        // A coordinator that shuts down answers at once: without a pause it would be asked in a spin.
+        // A coordinator that is shutting down answers at once: without a pause the worker would retry in a busy loop.
         if at.now.saturating_duration_since(since) < LEASE_WAIT / 2 {
             state.no_request_before = Some(at.backoff_until(state.lease_failures, BACKOFF_MAX));
             state.lease_failures = state.lease_failures.saturating_add(1);
@@ -172,8 +172,8 @@ fn handle_leases(
         return;
     }
     state.lease_failures = 0;
-    // The coordinator counts from an instant after it was asked, by as long as it says that it waited for work;
-    // how long its answer took to come is nothing to build on.
+    // The coordinator starts leases after receiving the request plus the time it says it waited for work; the time
+    // its reply took is unknown and not counted.
     let begun = since.checked_add(held).map_or(at.now, |begun| begun.min(at.now));
     for lease in leases {
         let key = LeaseKey::from_lease(&lease);
@@ -189,7 +189,7 @@ fn handle_leases(
         }
         let flow = Flow::from_spec(&lease.spec);
         if state.quarantine.fault_for(&flow, key.task).is_some() {
-            // Granted before the coordinator heard of the fault. It was not tried, so nothing is counted.
+            // Granted before the coordinator learned of the fault. It was not tried, so nothing is counted.
             state.tally.faulted += 1;
             release_lease(state, at, key, ReleaseReason::Drained, begun + lease_time, out);
             continue;
@@ -213,9 +213,9 @@ fn handle_leases(
     }
 }
 
-/// A task that comes back under a higher epoch was lost under the older one, though no heartbeat
-/// has said so yet. After this at most one epoch of a task is renewed, so that an answer, which
-/// names tasks only, is never taken for the other one's.
+/// Kills runs of a task that comes back under a higher epoch: the older lease is lost, although no heartbeat has said
+/// so yet. After this, at most one epoch of a task is renewed, so a reply, which names tasks only, is never applied
+/// to the wrong epoch.
 fn kill_older_epochs(state: &mut DispatcherState, new: LeaseKey, out: &mut Vec<DispatcherCommand>) {
     for (key, run) in &mut state.runs {
         if key.task != new.task {
@@ -246,7 +246,7 @@ fn handle_lease_failure(
                 PollState::BackingOff(wanted, at.backoff_until(state.lease_failures, BACKOFF_MAX));
             state.lease_failures = state.lease_failures.saturating_add(1);
         }
-        // A token that is refused stays refused; runs have tokens of their own and may end their turn.
+        // A rejected token stays rejected; runs have their own tokens and may finish their turn.
         CallFailure::Final if state.phase == WorkerPhase::Leasing => handle_signal(state, at, out),
         CallFailure::Final => {}
     }
@@ -271,11 +271,11 @@ fn handle_heartbeat_reply(
         if let Some((_, why)) = lost.iter().find(|(task, _)| *task == key.task) {
             handle_lost_lease(run, at, *why, *key, out);
         } else if renewed.contains(&key.task) {
-            // Renewed at some instant after it was asked for: from there on the coordinator counts.
+            // The coordinator renewed the lease at some instant after the request was sent, so count from there.
             run.lease_valid_until = run.lease_valid_until.max(since + run.lease_time);
         }
     }
-    // Answers that come at once must not make a spin.
+    // Prevents a busy loop when replies come at once.
     let next = since.checked_add(pause).unwrap_or(at.now);
     if next > at.now {
         state.heartbeat_poll = PollState::BackingOff(listed, next);
@@ -307,22 +307,22 @@ fn handle_lost_lease(
     }
 }
 
-/// What becomes of a lease whose process has ended.
+/// How a lease ends once its process has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LeaseOutcome {
-    /// The log says all.
+    /// The log is complete.
     Recorded,
-    /// The lease is not ours to give back.
+    /// The lease is no longer ours to release.
     Lost,
-    /// Given back without blame.
+    /// Released without blame.
     Release,
-    /// Given back with what is wrong with this worker.
+    /// Released with the fault of this worker.
     ReleaseAsFaulted,
-    /// Given back as died.
+    /// Released as crashed.
     ReleaseAsCrashed(String),
 }
 
-/// The decision table of ends: how it ended, by what it was doing.
+/// Returns how a lease ends, by how the process ended and what it was doing.
 pub(super) fn lease_outcome(stage: ProcessStage, end: RunEnd) -> LeaseOutcome {
     match (stage, end) {
         (
@@ -346,7 +346,7 @@ pub(super) fn lease_outcome(stage: ProcessStage, end: RunEnd) -> LeaseOutcome {
             ProcessStage::Killed(RunKillReason::Drain),
             RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled(_),
         ) => LeaseOutcome::Release,
-        // A process that was asked to end and has no handler yet dies of the asking.
+        // A process that is terminated before it has a signal handler dies of the signal.
         (ProcessStage::Draining, RunEnd::Signalled(SIGTERM)) => LeaseOutcome::Release,
         (
             ProcessStage::Running | ProcessStage::Draining,
@@ -376,7 +376,7 @@ fn handle_run_end(
             state.quarantine.report_fault(fault, FaultReporter { task: key.task, base: run.base_tree }, at);
             RunMilestone::Starting
         }
-        // What was killed, or gave up its turn, may have been about to meet a fault.
+        // A process that was killed or gave up its turn may have been about to meet a fault.
         RunEnd::Drained | RunEnd::LeaseLost => RunMilestone::Starting,
         RunEnd::Finished | RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled(_) if is_killed => {
             RunMilestone::Starting
@@ -402,8 +402,8 @@ fn handle_run_end(
     }
 }
 
-/// The fault that a run process met. One that does not concern all tasks like this one, or could not be read, concerns
-/// this task alone: otherwise the task would come back at once.
+/// Returns the fault that a run process met. A fault that does not match its own task, or could not be read, is
+/// narrowed to this task: otherwise the task would be leased again at once.
 fn fault_for_task(key: LeaseKey, flow: &Flow, reported: Option<WorkerFault>) -> WorkerFault {
     let alone = FaultScope::Task(key.task);
     match reported {
@@ -411,7 +411,7 @@ fn fault_for_task(key: LeaseKey, flow: &Flow, reported: Option<WorkerFault>) -> 
         Some(fault) => WorkerFault { scope: alone, ..fault },
         None => {
             let message =
-                "a run process met a fault of this worker and could not report it; its log says which";
+                "a run process met a fault of this worker and could not report it; see the worker's log";
             WorkerFault::new(FaultKind::Host, alone, message)
         }
     }
@@ -446,8 +446,8 @@ fn handle_signal(state: &mut DispatcherState, at: NowWithJitter, out: &mut Vec<D
                 }
             }
             match state.lease_poll {
-                // The request under way may have been granted already. The same number asked again
-                // without waiting tells, and what it brings is given back at once.
+                // The request in flight may have been granted already. Repeating the same number without waiting
+                // shows that, and any lease it returns is released at once.
                 PollState::InFlight(wanted, _) => {
                     state.lease_poll = PollState::InFlight(wanted, at.now);
                     out.push(DispatcherCommand::Lease { attempt: wanted, wait: Duration::ZERO });
@@ -475,7 +475,7 @@ fn kill_all(state: &mut DispatcherState, at: NowWithJitter, out: &mut Vec<Dispat
             }
         }
     }
-    // The grace is over for calls as well; an unanswered lease expires by itself.
+    // Calls get no more time either; an unreleased lease expires by itself.
     for release in state.releases.values_mut() {
         release.expires_at = release.expires_at.min(at.now + LAST_RELEASE_GRACE);
     }
@@ -512,7 +512,7 @@ fn handle_timeouts(state: &mut DispatcherState, at: NowWithJitter, out: &mut Vec
     }
 }
 
-/// Runs that are to be renewed: those that work.
+/// Returns the runs whose leases are to be renewed: those that are working.
 fn leases_to_renew(state: &DispatcherState) -> Vec<LeaseKey> {
     let works = |run: &LeasedRun| match run.stage {
         ProcessStage::Running | ProcessStage::Draining => true,
@@ -521,7 +521,7 @@ fn leases_to_renew(state: &DispatcherState) -> Vec<LeaseKey> {
     state.runs.iter().filter(|(_, run)| works(run)).map(|(key, _)| *key).collect()
 }
 
-/// When a heartbeat under way is given up for one that lists a lease it does not.
+/// Returns when a heartbeat in flight is replaced by one that lists a lease it lacks.
 fn heartbeat_restart_at(state: &DispatcherState, listed: &[LeaseKey], since: Instant) -> Option<Instant> {
     let missing = leases_to_renew(state).into_iter().filter(|key| !listed.contains(key));
     missing.filter_map(|key| state.runs.get(&key)).map(|run| since + run.heartbeat_interval / 4).min()
@@ -529,8 +529,8 @@ fn heartbeat_restart_at(state: &DispatcherState, listed: &[LeaseKey], since: Ins
 
 fn renew_leases(state: &mut DispatcherState, at: NowWithJitter, out: &mut Vec<DispatcherCommand>) {
     let keys = leases_to_renew(state);
-    // A heartbeat that replaces one under way does not wait: were it replaced in turn, no renewal
-    // would ever be heard of.
+    // A heartbeat that replaces one in flight is not delayed: if it could be replaced in turn, no renewal would ever
+    // be acknowledged.
     let (due, waits) = match &state.heartbeat_poll {
         PollState::Idle => (true, true),
         PollState::BackingOff(_, until) => (*until <= at.now, true),
@@ -556,7 +556,7 @@ fn renew_leases(state: &mut DispatcherState, at: NowWithJitter, out: &mut Vec<Di
     }
 }
 
-/// What a worker says of its room.
+/// Returns the capacity that a worker reports.
 pub(super) fn worker_room(state: &DispatcherState) -> WorkerCapacity {
     let full = match state.phase {
         WorkerPhase::Draining(_) | WorkerPhase::Killing | WorkerPhase::Finished => {

@@ -1,4 +1,4 @@
-//! The rules, enumerated, and against sequences nobody thought of.
+//! The dispatcher's rules, enumerated, and against random sequences.
 
 use std::{
     collections::BTreeSet,
@@ -92,7 +92,7 @@ impl DispatcherScenario {
         self
     }
 
-    /// Lets time pass as the shell does: from wake to wake.
+    /// Advances time like the dispatcher: from wake to wake.
     fn wait_and_tick(&mut self, time: Duration) -> Vec<DispatcherCommand> {
         let (until, mut all) = (self.now + time, Vec::new());
         while let Some(wake) = next_wake(&self.state).filter(|wake| *wake <= until) {
@@ -120,7 +120,7 @@ impl DispatcherScenario {
     }
 }
 
-/// Every stage by every end. The second column says it once more, in other words.
+/// Every stage with every end. The second column restates the rule independently.
 #[test]
 fn lease_outcome_table_is_complete() {
     use LeaseOutcome::{Lost, Recorded, Release, ReleaseAsCrashed, ReleaseAsFaulted};
@@ -138,7 +138,7 @@ fn lease_outcome_table_is_complete() {
     let exit = || ReleaseAsCrashed("exit 101".to_owned());
     let nine = || ReleaseAsCrashed("signal 9".to_owned());
     let term = || ReleaseAsCrashed("signal 15".to_owned());
-    let hangs = || ReleaseAsCrashed("no progress in the time it may take; killed".to_owned());
+    let hangs = || ReleaseAsCrashed("no progress within the time limit; killed".to_owned());
     let table = |stage: ProcessStage| -> [LeaseOutcome; 8] {
         match stage {
             ProcessStage::Running => {
@@ -198,7 +198,7 @@ fn each_lost_reason_ends_the_run_as_specified() {
         ));
         assert!(matches!(ended[..], [DispatcherCommand::Lease { .. }]), "no release: {ended:?}");
     }
-    // Its own end, heard of before its exit was seen: it may leave by itself, for a while.
+    // The end of its task, learned before its exit was seen: it may exit by itself for a while.
     let mut story = DispatcherScenario::with_runs(1);
     assert_eq!(story.lose_task(1, LeaseLostReason::Ended), []);
     assert_eq!(
@@ -215,7 +215,7 @@ fn each_lost_reason_ends_the_run_as_specified() {
 fn renewal_counts_from_its_request() {
     let mut story = DispatcherScenario::with_runs(1);
     story.advance_time(HEARTBEAT_INTERVAL).renew_task(1);
-    // Asked at 0, answered at 10: good until 30, not until 40. The one asked at 10 fails.
+    // Sent at 0, acknowledged at 10: valid until 30, not until 40. The one sent at 10 fails.
     story.advance_time(Duration::from_secs(1)).handle_event(DispatcherEvent::HeartbeatFailed);
     let mut killed_after = None;
     for second in 11..60 {
@@ -230,7 +230,8 @@ fn renewal_counts_from_its_request() {
     assert_eq!(killed_after, Some(30));
 }
 
-/// Asked for at 0, granted at `held`, here at `came`: good until 30 s after it was granted. No heartbeat gets through.
+/// Requested at 0, granted at `held`, received at `came`: valid until 30 s after the grant. No heartbeat gets
+/// through.
 #[track_caller]
 fn assert_lease_ends(came: u64, held: u64, ends: u64) {
     let mut story = DispatcherScenario::with_slots(1);
@@ -255,11 +256,11 @@ fn assert_lease_ends(came: u64, held: u64, ends: u64) {
 
 #[test]
 fn lease_counts_from_its_request() {
-    // The answer was five seconds on its way.
+    // The reply took five seconds.
     assert_lease_ends(5, 0, 30);
-    // Work came after 19 s of a long poll.
+    // Work arrived after 19 s of a long poll.
     assert_lease_ends(20, 19, 49);
-    // A coordinator whose clock runs wild gives no more than a lease from now.
+    // A coordinator with a wrong clock grants no more than one lease time from now.
     assert_lease_ends(2, 1000, 32);
 }
 
@@ -284,7 +285,7 @@ fn newer_epoch_of_a_task_kills_the_older_run() {
         .handle_event(DispatcherEvent::Leased(vec![sample_lease(1, 2)], Duration::ZERO));
     assert_eq!(said[0], DispatcherCommand::Kill(lease_key(1, 1), RunKillReason::Lost));
     assert!(matches!(&said[1], DispatcherCommand::Start(lease) if lease.epoch == Epoch(2)));
-    // The answer to the heartbeat under way speaks of the older one.
+    // The reply to the heartbeat in flight refers to the older one.
     let said = story.lose_task(1, LeaseLostReason::Fenced);
     assert!(!said.contains(&DispatcherCommand::Kill(lease_key(1, 2), RunKillReason::Lost)), "{said:?}");
 }
@@ -296,14 +297,14 @@ fn retried_lease_request_keeps_its_number() {
     let again = story.wait_and_tick(Duration::from_secs(1));
     let same = DispatcherCommand::Lease { attempt: LeaseAttempt { number: 1, max: 3 }, wait: LEASE_WAIT };
     assert_eq!(again, [same]);
-    // An answer without work is an answer: the next request is another.
+    // A reply without work is still a reply: the next request is a different one.
     story.advance_time(LEASE_WAIT);
     let next = story.handle_event(DispatcherEvent::Leased(vec![], Duration::ZERO));
     assert!(
         matches!(next[..], [DispatcherCommand::Lease { attempt: LeaseAttempt { number: 2, max: 3 }, .. }]),
         "{next:?}"
     );
-    // One that came at once is not asked again at once.
+    // After an immediate reply, the next request is delayed.
     assert_eq!(story.handle_event(DispatcherEvent::Leased(vec![], Duration::ZERO)), []);
     assert!(!story.wait_and_tick(Duration::from_secs(1)).is_empty());
 }
@@ -356,7 +357,7 @@ fn drain_terminates_waits_kills_and_finishes() {
         RunEnd::Signalled(9),
         RunMilestone::Working,
     ));
-    // Nobody takes the release: the worker does not wait for ever.
+    // No release is accepted: the worker does not wait forever.
     story.handle_event(DispatcherEvent::ReleaseFailed(lease_key(1, 1), CallFailure::Retryable));
     assert_eq!(story.wait_and_tick(Duration::from_secs(5)).last(), Some(&DispatcherCommand::Finish));
 }
@@ -384,7 +385,7 @@ fn sample_fault(scope: FaultScope) -> WorkerFault {
     WorkerFault::new(FaultKind::McpServer, scope, "no server")
 }
 
-/// What is said of faults with the request for work that is under way.
+/// The faults sent with the lease request in flight.
 fn reported_probes(story: &DispatcherScenario) -> Vec<bool> {
     assert_eq!(story.state.faults_version, story.state.quarantine.version(), "the request says all");
     let faults = story.state.quarantine.reported_faults();
@@ -407,7 +408,7 @@ fn worker_fault_keeps_tasks_away_until_a_trial_succeeds() {
     );
     assert_eq!(reported_probes(&story), [false]);
     story.handle_event(DispatcherEvent::Released(lease_key(1, 1)));
-    // What was granted before the coordinator heard of it is given back at once.
+    // Leases granted before the coordinator learned of it are released at once.
     let given = story.handle_event(DispatcherEvent::Leased(vec![sample_lease(3, 1)], Duration::ZERO));
     assert_eq!(
         given[0],
@@ -494,7 +495,7 @@ fn repeated_reports_of_one_task_keep_no_other_task_away() {
     story.handle_event(DispatcherEvent::RunFaulted(lease_key(1, 1), sample_fault(FaultScope::AnyTask)));
     story.handle_event(DispatcherEvent::Released(lease_key(1, 1)));
     for epoch in 2..20 {
-        // Nothing else to do: its turn comes again once the others had theirs.
+        // No other work: its turn comes again after the others had theirs.
         story.wait_and_tick(Duration::from_secs(130));
         let started =
             story.handle_event(DispatcherEvent::Leased(vec![sample_lease(1, epoch)], Duration::ZERO));
@@ -519,13 +520,13 @@ fn refused_token_drains_the_worker() {
     );
 }
 
-/// What may happen next, as numbers that a shrinking test can play with.
+/// Possible next steps, as numbers that shrinking can work with.
 fn arbitrary_happening() -> impl Strategy<Value = (u8, u8, u8, u64)> {
     (0_u8..16, 0_u8..6, 0_u8..4, 0_u64..20_000)
 }
 
-/// Only what can happen does: answers to what was asked, ends of what was started.
-/// `epoch` is one that was not given before: the coordinator never gives one twice.
+/// Generates only possible events: replies to requests, ends of started runs. `epoch` is new: the coordinator never
+/// assigns one twice.
 fn event_from_happening(
     state: &DispatcherState,
     (what, who, how): (u8, u8, u8),
@@ -585,7 +586,7 @@ proptest! {
         let mut story = DispatcherScenario::with_slots(3);
         let (mut killed_as_lost, mut alive) = (BTreeSet::new(), BTreeSet::new());
         for (nth_epoch, (what, who, how, later_ms)) in happenings.into_iter().enumerate() {
-            // The shell wakes at every instant it was told; what comes later comes after a tick.
+            // The dispatcher wakes at every requested instant; later events come after a tick.
             let mut said = story.wait_and_tick(Duration::from_millis(later_ms));
             let event = event_from_happening(&story.state, (what, who, how), nth_epoch as u64);
             let ended = match &event {

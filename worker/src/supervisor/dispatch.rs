@@ -1,5 +1,4 @@
-//! The loop around `decide`: waits for the next thing that happens, and does what follows from it.
-//! All state is here and in nobody else's hands.
+//! The loop around `decide`: waits for the next event and executes the resulting commands. It owns all state.
 
 use std::{
     collections::BTreeMap,
@@ -36,18 +35,18 @@ use crate::{
     process::{ChildLog, ChildSpec},
 };
 
-/// Time for a heartbeat's answer beyond its wait. Shorter than other calls: a stalled coordinator
-/// must leave time for another attempt within the lease.
+/// Time for a heartbeat's reply beyond its wait. Shorter than for other calls: a stalled coordinator must leave time
+/// for another attempt within the lease.
 const HEARTBEAT_ANSWER_TIME: Duration = Duration::from_secs(5);
-/// How long a worker that ends waits until the coordinator has heard of that.
+/// How long a worker that shuts down waits for the coordinator to acknowledge that.
 const GOODBYE_TIME_MAX: Duration = Duration::from_secs(2);
 
 type PendingFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// SIGTERM and SIGINT, as the signals of [`run`].
+/// Returns SIGTERM and SIGINT, as the `signals` of [`run_supervisor`].
 ///
 /// # Errors
-/// When the system does not let them be caught.
+/// The system does not allow a handler for them.
 pub fn termination_signals() -> Result<impl Stream<Item = ()> + Unpin + Send, SupervisorError> {
     use tokio::signal::unix::{SignalKind, signal};
     let terminate = signal(SignalKind::terminate()).map_err(SupervisorError::Signals)?;
@@ -61,13 +60,13 @@ pub fn termination_signals() -> Result<impl Stream<Item = ()> + Unpin + Send, Su
     })))
 }
 
-/// Works until the first of `signals` asks it to end, then drains; the second skips the grace.
+/// Works until the first of `signals`, then drains; the second one skips the grace period.
 ///
-/// `preflight` checks what the runs will need of this host (the sandbox) and is awaited before any
-/// work is asked for: its lines are logged, its error is the end.
+/// `preflight` checks that this host has what runs need (the sandbox), and is awaited before any work is requested:
+/// its lines are logged, its error ends the worker.
 ///
 /// # Errors
-/// [`SupervisorError`] when it cannot begin. Later troubles are waited out, or end in a report.
+/// [`SupervisorError`] if the worker cannot start. Later failures are waited out, or end in a report.
 pub async fn run_supervisor(
     config: SupervisorConfig,
     preflight: impl Future<Output = Result<PreflightReport, String>> + Send,
@@ -108,14 +107,14 @@ pub async fn run_supervisor(
     Ok(dispatcher.run_loop(signals).await)
 }
 
-/// What was found of the host before any work is asked for.
+/// The results of the host checks made before any work is requested.
 #[derive(Debug, Default)]
 pub struct PreflightReport {
-    /// To be logged.
+    /// Lines to log.
     pub log_lines: Vec<String>,
-    /// The walls that passed their controls: run processes need not check them again.
+    /// The sandbox that passed its checks, so that run processes need not repeat them.
     pub checked_sandbox: Option<CheckedHost>,
-    /// Their names, for people.
+    /// Names of its layers, for people.
     pub sandbox_layers: Vec<String>,
 }
 
@@ -130,19 +129,19 @@ struct LeaseDispatcher {
     lease: Option<PendingFuture<Result<LeaseResponse, ClientError>>>,
     heartbeat: Option<PendingFuture<Result<HeartbeatResponse, ClientError>>>,
     runs: FuturesUnordered<PendingFuture<EndedProcess>>,
-    /// Folders on their way out: a large one takes a while, and nobody waits for it but the end.
+    /// Folders being removed: a large one takes a while, and only shutdown waits for it.
     cleanups: FuturesUnordered<JoinHandle<()>>,
     order_senders: BTreeMap<LeaseKey, watch::Sender<ProcessOrder>>,
     releases: FuturesUnordered<PendingFuture<(LeaseKey, Result<ReleaseResponse, ClientError>)>>,
-    /// The coordinator did not answer last time: told once.
+    /// The coordinator did not answer the last call; logged once.
     is_unreachable: bool,
-    /// The coordinator answered once: what is no answer of ours now is trouble on the way.
+    /// The coordinator has answered before, so an unexpected reply now is a network problem.
     has_answered: bool,
     refusal_reason: Option<String>,
     killed_in_drain: bool,
 }
 
-/// Waits for what is under way; for ever where nothing is.
+/// Waits for the pending call; forever if there is none.
 async fn await_pending<T>(doing: &mut Option<PendingFuture<T>>) -> T {
     match doing {
         Some(future) => {
@@ -158,13 +157,13 @@ impl LeaseDispatcher {
     async fn run_loop(mut self, mut signals: impl Stream<Item = ()> + Unpin + Send) -> SupervisorReport {
         let mut event = DispatcherEvent::Started;
         let mut signals_open = true;
-        // Somebody told the coordinator that this worker is to end.
+        // The coordinator was asked to drain this worker.
         let mut drained = false;
         loop {
             let at = NowWithJitter { now: Instant::now(), jitter: crate::clock::random_jitter() };
             let mut commands = handle_event(&mut self.state, at, event);
             if drained && self.state.phase == WorkerPhase::Leasing {
-                tracing::info!("drained: no new work, runs end their turn");
+                tracing::info!("drain requested: no new work, runs finish their turn");
                 commands.extend(handle_event(&mut self.state, at, DispatcherEvent::TerminationSignal));
             }
             for command in commands {
@@ -183,7 +182,7 @@ impl LeaseDispatcher {
             event = tokio::select! {
                 signal = signals.next(), if signals_open => match signal {
                     Some(()) => {
-                        tracing::info!("asked to end: no new work, runs end their turn");
+                        tracing::info!("shutting down: no new work, runs finish their turn");
                         DispatcherEvent::TerminationSignal
                     }
                     None => {
@@ -198,7 +197,7 @@ impl LeaseDispatcher {
                     match fault {
                         Some(fault) => {
                             let (kind, message) = (fault.kind.as_str(), &fault.message);
-                            tracing::error!(kind, message, "a fault of this worker: tasks that it concerns are left to others");
+                            tracing::error!(kind, message, "a fault of this worker: affected tasks are left to other workers");
                             DispatcherEvent::RunFaulted(key, fault)
                         }
                         None => DispatcherEvent::RunEnded(key, end, reach),
@@ -270,7 +269,7 @@ impl LeaseDispatcher {
             DispatcherCommand::Start(lease) => self.start_run(*lease),
             DispatcherCommand::Terminate(key) => self.send_order(key, ProcessOrder::Terminate),
             DispatcherCommand::Kill(key, why) => {
-                tracing::warn!(task = %key.task, epoch = key.epoch.0, "run process is killed: {why}");
+                tracing::warn!(task = %key.task, epoch = key.epoch.0, "killing run process: {why}");
                 self.killed_in_drain |= why == RunKillReason::Drain;
                 self.send_order(key, ProcessOrder::Kill);
             }
@@ -296,7 +295,7 @@ impl LeaseDispatcher {
         let folder = self.scratch.run_folder_for(&lease);
         tracing::info!(
             task = %lease.task, run = %lease.run, epoch = lease.epoch.0, attempt = lease.attempt,
-            "run process starts"
+            "starting run process"
         );
         let keys = self.config.keys.iter();
         let bootstrap = RunBootstrap {
@@ -332,13 +331,13 @@ impl LeaseDispatcher {
     fn note_answer(&mut self) {
         self.has_answered = true;
         if std::mem::take(&mut self.is_unreachable) {
-            tracing::info!("the coordinator answers again");
+            tracing::info!("the coordinator responds again");
         }
     }
 
     fn note_failure(&mut self, error: &ClientError) {
         if !std::mem::replace(&mut self.is_unreachable, true) {
-            tracing::warn!(error = error as &dyn std::error::Error, "will try again; runs go on meanwhile");
+            tracing::warn!(error = error as &dyn std::error::Error, "will retry; runs continue meanwhile");
         }
     }
 
@@ -350,7 +349,7 @@ impl LeaseDispatcher {
         match failure {
             CallFailure::Retryable => self.note_failure(error),
             CallFailure::Final => {
-                tracing::error!(error = error as &dyn std::error::Error, "the coordinator gives no work");
+                tracing::error!(error = error as &dyn std::error::Error, "the coordinator rejects this worker");
                 self.refusal_reason = Some(error.to_string());
             }
         }
@@ -362,7 +361,7 @@ impl LeaseDispatcher {
         match failure {
             CallFailure::Retryable => self.note_failure(error),
             CallFailure::Final => {
-                tracing::info!(task = %key.task, epoch = key.epoch.0, error = error as &dyn std::error::Error, "lease not taken back");
+                tracing::info!(task = %key.task, epoch = key.epoch.0, error = error as &dyn std::error::Error, "lease not released");
             }
         }
         failure
@@ -386,14 +385,14 @@ impl LeaseDispatcher {
     }
 }
 
-/// Tells the coordinator that this worker has ended. Whatever it said of its room before would stand for the time that a
-/// worker counts as there, and `docket why` would name its full slots. Nothing depends on this: a worker that is killed
-/// says nothing.
+/// Tells the coordinator that this worker has ended. Otherwise its last reported capacity would remain valid until
+/// the worker counts as gone, and `docket why` would report its full slots. Nothing depends on this: a worker that is
+/// killed reports nothing.
 async fn send_final_heartbeat(client: CoordinatorClient, request: HeartbeatRequest) {
     match tokio::time::timeout(GOODBYE_TIME_MAX, client.heartbeat(&request)).await {
         Ok(Ok(HeartbeatResponse { .. })) => {}
-        Ok(Err(error)) => tracing::debug!(error = &error as &dyn std::error::Error, "no goodbye was said"),
-        Err(_) => tracing::debug!("no goodbye was said in time"),
+        Ok(Err(error)) => tracing::debug!(error = &error as &dyn std::error::Error, "final heartbeat failed"),
+        Err(_) => tracing::debug!("final heartbeat timed out"),
     }
 }
 
@@ -401,7 +400,7 @@ fn duration_ms(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What may pass without anything being changed is waited out: only what cannot is the end of a worker.
+/// Classifies a client error: whatever may pass by itself is retried, and only a permanent failure ends the worker.
 fn classify_client_error(error: &ClientError) -> CallFailure {
     match error.problem_code() {
         Some(

@@ -1,5 +1,5 @@
-//! The dispatcher's requests for work: when one is due, for how many tasks, and when one under way is replaced because
-//! what this worker can do has changed. Pure, as all rules of the dispatcher.
+//! The dispatcher's lease requests: when one is due, for how many tasks, and when one in flight is replaced because
+//! the worker's abilities have changed. Pure, as are all rules of the dispatcher.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use super::{
     state::{DispatcherCommand, DispatcherState, LeaseAttempt, PollState, WorkerPhase},
 };
 
-/// How long a request for work waits: long enough to be rare, short enough that proxies let it live.
+/// How long a lease request waits: long enough to be rare, short enough for proxies to keep it open.
 pub(super) const LEASE_WAIT: Duration = Duration::from_secs(20);
 
 pub(super) fn request_work(state: &mut DispatcherState, at: NowWithJitter, out: &mut Vec<DispatcherCommand>) {
     if state.phase != WorkerPhase::Leasing {
-        // A drain waits for the one answer it asked for, not for a coordinator that is away.
+        // A drain waits for the one reply it requested, not for an unavailable coordinator.
         if matches!(state.lease_poll, PollState::BackingOff(..)) {
             state.lease_poll = PollState::Idle;
         }
         return;
     }
-    // One task shows whether a fault is still there.
+    // A single task shows whether a fault persists.
     let most = if state.quarantine.is_probing() { 1 } else { u32::MAX };
     let wanted = match state.lease_poll {
         PollState::InFlight(_, _) if state.faults_version == state.quarantine.version() => return,
-        // The same request with what is known of faults by now: whichever is granted first, both get its answer.
+        // The same request with the current faults: whichever is granted first answers both.
         PollState::InFlight(wanted, _) => LeaseAttempt { max: wanted.max.min(most), ..wanted },
         PollState::BackingOff(_, until) if until > at.now => return,
         PollState::BackingOff(wanted, _) => LeaseAttempt { max: wanted.max.min(most), ..wanted },

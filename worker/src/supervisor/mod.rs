@@ -1,14 +1,13 @@
-//! `docket worker`: leases tasks, gives each run a process of its own, and vouches for its lease.
+//! `docket worker`: leases tasks, gives each run its own process, and renews its lease.
 //!
-//! One dispatcher owns all state; there are no locks. `decide` holds its rules as a plain function,
-//! `dispatch` does what they say, `quarantine` keeps away the tasks that a fault of this worker concerns, `child` attends one run process from its start to the last of its
-//! group, `scratch` owns the folders.
+//! One dispatcher owns all state; there are no locks. `decide` contains its rules as a plain function, `dispatch`
+//! executes the commands, `quarantine` keeps away tasks affected by a fault of this worker, `process_supervision`
+//! supervises one run process from its start to the last member of its group, and `scratch` owns the folders.
 //!
-//! Invariants: a run process exists only while its lease is renewed; when the lease is lost the
-//! process is killed at once, and when it cannot be renewed, at the instant from which another
-//! worker may have the task. A process that dies is given back at once. Nothing of a run outlives
-//! its process: no group member, no folder. A supervisor that dies takes its runs with it by their
-//! lifeline, and its folders are removed by the next one.
+//! Invariants: a run process exists only while its lease is renewed; when the lease is lost the process is killed at
+//! once, and when it cannot be renewed, at the instant from which another worker may have the task. The lease of a
+//! process that dies is released at once. Nothing of a run outlives its process: no group member, no folder. A
+//! supervisor that dies takes its runs with it through their lifeline, and the next supervisor removes its folders.
 
 mod config;
 mod decide;

@@ -1,4 +1,4 @@
-//! Attends one run process: folder, start, orders, end, and what is left of it.
+//! Supervises one run process: folder, start, orders, end, and cleanup.
 
 use std::{
     fs::File,
@@ -23,25 +23,25 @@ use crate::{
     progress::{RunWatch, StallReason, is_past_start, is_stopped},
 };
 
-/// How much of what a dead run process said last is looked at: a panic and its backtrace.
+/// How much of a dead run process's last output is inspected: a panic and its backtrace.
 const TAIL_BYTES_MAX: u64 = 16 * 1024;
-/// Most lines of it that are logged.
+/// Lines of it that are logged at most.
 const TAIL_LINES_MAX: usize = 20;
-/// Longest line that is logged.
+/// Longest line that is logged, in characters.
 const TAIL_LINE_CHARS_MAX: usize = 300;
 
-/// What a run process is to do. A later one stands over an earlier one.
+/// An order to a run process. A later variant overrides an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProcessOrder {
     /// Work.
     Run,
-    /// End the turn.
+    /// Finish the turn.
     Terminate,
-    /// End.
+    /// End at once.
     Kill,
 }
 
-/// Starts a run process and attends it until nobody of its session is left.
+/// Starts a run process and supervises it until no process of its session is left.
 pub(super) async fn supervise_process(
     key: LeaseKey,
     spec: ChildSpec,
@@ -58,7 +58,7 @@ pub(super) async fn supervise_process(
     let mut early = orders.clone();
     let started = tokio::select! {
         started = started => Some(started),
-        // Dropping the start kills what there is of it.
+        // Dropping the start kills the partly started process.
         _ = early.wait_for(|order| *order == ProcessOrder::Kill) => None,
     };
     let mut fault = None;
@@ -79,7 +79,7 @@ pub(super) async fn supervise_process(
     if matches!(end, RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::Stalled(_)) {
         let log = folder.log.clone();
         for line in tokio::task::spawn_blocking(move || read_log_tail(&log)).await.unwrap_or_default() {
-            tracing::warn!(task = %key.task, epoch = key.epoch.0, "run process said: {line}");
+            tracing::warn!(task = %key.task, epoch = key.epoch.0, "run process output: {line}");
         }
     }
     if end == RunEnd::WorkerFault && fault.is_none() {
@@ -96,7 +96,7 @@ pub(super) async fn supervise_process(
     EndedProcess { key, end, reach, fault, folder }
 }
 
-/// The fault that a run process reported.
+/// Reads the fault that a run process reported.
 fn read_fault(note: &Path) -> Option<WorkerFault> {
     let mut text = Vec::new();
     File::open(note).and_then(|file| file.take(FAULT_NOTE_BYTES as u64).read_to_end(&mut text)).ok()?;
@@ -110,33 +110,33 @@ fn format_causes<'a>(error: &'a (dyn std::error::Error + 'static)) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// A run process that is no more, and the folder it leaves.
+/// A run process that has ended, and the folder it leaves.
 #[derive(Debug)]
 pub(super) struct EndedProcess {
     pub(super) key: LeaseKey,
     pub(super) end: RunEnd,
     /// How far it got.
     pub(super) reach: RunMilestone,
-    /// What it reported, where a fault of this worker ended it.
+    /// Its report, if a fault of this worker ended it.
     pub(super) fault: Option<WorkerFault>,
     pub(super) folder: RunFolder,
 }
 
-/// Why there is no process.
+/// Why the process could not be started.
 #[derive(Debug, thiserror::Error)]
 enum StartFailure {
-    #[error("its folder cannot be made")]
+    #[error("its folder cannot be created")]
     Folder(#[source] std::io::Error),
     #[error("it cannot be started")]
     Child(#[source] ChildError),
 }
 
-/// Ends when a run process has to be given up.
+/// Returns when a run process has to be given up, with the reason.
 async fn wait_until_stalled(pid: i32, note: &Path, cap: Option<Duration>) -> StallReason {
     let mut watch = RunWatch::new(cap, Instant::now());
     loop {
         tokio::time::sleep(watch.check_interval()).await;
-        // A note that cannot be read counts as one that does not change.
+        // An unreadable note counts as unchanged.
         let text = tokio::fs::read(note).await.unwrap_or_default();
         if let Some(reason) = watch.check_stall(&text, is_stopped(pid), Instant::now()) {
             return reason;
@@ -160,12 +160,13 @@ async fn watch_process(
             done = order;
             match order {
                 ProcessOrder::Run => {}
-                // ESRCH cannot hit a stranger: the child is reaped by `wait` below only.
+                // ESRCH, and not another process: only `wait` below reaps the child, so its id cannot have been
+                // reused.
                 ProcessOrder::Terminate => {
                     let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
                 }
                 ProcessOrder::Kill => {
-                    // The leader first: it must not see its children die and take that for their end.
+                    // The leader first: it must not see its children die and mistake that for their own end.
                     child.kill_group();
                     kill_session(pid);
                 }
@@ -177,7 +178,7 @@ async fn watch_process(
                     Ok(ChildExit::Exit(status)) => RunEnd::from_status(status),
                     Ok(ChildExit::Signal(signal)) => RunEnd::Signalled(signal),
                     Err(error) => {
-                        tracing::error!(%error, "the system lost track of a run process");
+                        tracing::error!(%error, "cannot wait for a run process");
                         RunEnd::Signalled(Signal::SIGKILL as i32)
                     }
                 };
@@ -194,7 +195,7 @@ async fn watch_process(
             }
             changed = orders.changed(), if open => open = changed.is_ok(),
             reason = &mut stalled, if given_up.is_none() => {
-                tracing::warn!(pid, end = %RunEnd::Stalled(reason), "a run process is given up");
+                tracing::warn!(pid, end = %RunEnd::Stalled(reason), "giving up a run process");
                 given_up = Some(reason);
                 child.kill_group();
                 kill_session(pid);
@@ -203,8 +204,8 @@ async fn watch_process(
     }
 }
 
-/// Ends what a run process started in groups of their own (git): they share its session. A killed
-/// process could not end them itself.
+/// Kills processes that a run process started in other groups (git): they share its session. A killed process could
+/// not end them itself.
 fn kill_session(session: i32) {
     let Ok(entries) = std::fs::read_dir("/proc") else { return };
     for entry in entries.flatten() {
@@ -212,7 +213,7 @@ fn kill_session(session: i32) {
             continue;
         };
         if pid != session && read_session_id(&entry.path()) == Some(session) {
-            // ESRCH: it ended by itself meanwhile.
+            // ESRCH: it has ended by itself in the meantime.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
@@ -220,7 +221,7 @@ fn kill_session(session: i32) {
 
 fn read_session_id(proc: &Path) -> Option<i32> {
     let stat = std::fs::read_to_string(proc.join("stat")).ok()?;
-    // After the name in brackets, which may hold anything: state, parent, group, session.
+    // After the name in parentheses, which may contain anything: state, parent, group, session.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(3)?.parse().ok()
 }
 

@@ -1,13 +1,13 @@
-//! What this worker cannot do at the moment: faults that its run processes reported. Plain rules without a clock.
+//! Faults of this worker that its run processes reported, and the tasks they keep away. Plain rules without a clock.
 //!
-//! A fault keeps the tasks that it concerns away for a pause. After it the worker asks for one such task: if that meets
-//! the fault again the pause is doubled, otherwise the fault is over. So a worker recovers by itself once the cause is
-//! fixed, and one that stays faulty leases a task every two minutes at most. The coordinator counts the attempts of each
-//! task, and asks a person after `WORKER_FAULTS_MAX` in a row: no task goes round for ever.
+//! A fault keeps the tasks it affects away for a pause. After that the worker requests one such task: if it meets the
+//! fault again the pause is doubled, otherwise the fault is over. So a worker recovers by itself once the cause is
+//! fixed, and one that stays faulty leases a task every two minutes at most. The coordinator counts the attempts of
+//! each task, and asks a person after `WORKER_FAULTS_MAX` in a row, so that no task circulates forever.
 //!
-//! A run process works for a task, and what it reports may come of the task. So no task keeps others away for long: a
-//! fault that concerns more than its task is tried with a task that has not reported it; one that a single task met
-//! twice, or that a task met although others got past it, concerns that task alone.
+//! A run process works for a task, and its report may be caused by that task. So no task keeps others away for long:
+//! a fault that affects more than its task is tried with a task that has not reported it; one that a single task met
+//! twice, or that a task met although others got past it, affects that task alone.
 
 use std::time::{Duration, Instant};
 
@@ -22,40 +22,41 @@ use super::{
     state::{LeaseKey, LeasedRun, RunMilestone},
 };
 
-/// First pause after a fault: most are found by a person who then looks at the result of a fix.
+/// First pause after a fault: usually a person notices it and then checks whether a fix worked.
 const FAULT_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest pause. Each attempt leaves two events in a task's stream.
 const FAULT_PAUSE_MAX: Duration = Duration::from_secs(120);
-/// Longest pause after a refusal of a model: such an outage does not pass by itself, an attempt costs one refused request
-/// at most, and a person, who is asked after `WORKER_FAULTS_MAX` attempts, is to know within minutes.
+/// Longest pause after a refusal by a model: such an outage does not pass by itself, an attempt costs at most one
+/// refused request, and a person, who is asked after `WORKER_FAULTS_MAX` attempts, should learn of it within minutes.
 const MODEL_PAUSE_MAX: Duration = Duration::from_secs(15);
-/// For so long after a pause only tasks are wanted that have not reported the fault.
+/// How long after a pause only tasks are requested that have not reported the fault.
 const OTHER_TASKS_FIRST: Duration = Duration::from_secs(5);
-/// How long a run that tries a fault may take to meet it again: longer than most starts of servers and first answers
-/// of models. Then other tasks are taken again, and the end of the run shows whether the fault is over.
+/// How long a run that tries a fault may take to meet it again: longer than most server starts and first replies of
+/// models. Then other tasks are leased again, and the end of the run shows whether the fault is over.
 const TRIAL_TIME_MAX: Duration = Duration::from_secs(30);
-/// After so long without a task to try it, a fault that concerns few tasks is forgotten: they may have ended elsewhere.
+/// After this time without a task to try it, a fault that affects few tasks is forgotten: they may have ended
+/// elsewhere.
 const FORGET_AFTER: Duration = Duration::from_secs(300);
-/// For so long a report bears on later ones.
+/// How long a report influences later ones.
 const RECENT_WINDOW: Duration = Duration::from_secs(600);
-/// So many other tasks that lately met a fault of the same kind, each alone, show that every task does, where they do
-/// not all begin with the same files.
+/// Number of other tasks that recently met a fault of the same kind, each alone, after which it is assumed to affect
+/// every task, unless they all begin with the same files.
 const TASKS_BEFORE_ALL: usize = 4;
-/// As [`TASKS_BEFORE_ALL`], where all begin with the same files, which may be the cause.
+/// Like [`TASKS_BEFORE_ALL`], for tasks that all begin with the same files, which may be the cause.
 const TASKS_OF_ONE_BASE_BEFORE_ALL: usize = 15;
-/// Reporters of a fault that are remembered, the latest.
+/// Most recent reporters remembered per fault.
 const REPORTERS_MAX: usize = 8;
-/// Doubts that are remembered, the latest.
+/// Most recent doubted reports remembered.
 const DOUBTS_MAX: usize = 64;
 
-/// See the module.
+/// The faults of this worker and their state.
 #[derive(Debug, Default)]
 pub(super) struct FaultQuarantine {
     entries: Vec<QuarantinedFault>,
     doubts: Vec<DoubtedReport>,
-    /// When the latest run began of those that got to their work.
+    /// When the latest run started that reached its work.
     last_success: Option<Instant>,
-    /// Rises whenever [`Quarantine::faults`] changes.
+    /// Rises whenever [`FaultQuarantine::reported_faults`] changes.
     version: u64,
 }
 
@@ -77,41 +78,41 @@ struct QuarantinedFault {
     reporters: Vec<TaskId>,
     /// The files that the latest of them begins with.
     base: TreeHash,
-    /// When it was met last.
+    /// When it was last met.
     last_met: Instant,
 }
 
-/// Where a fault is between its report and its end.
+/// The stage of a fault between its report and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FaultStage {
     /// Tasks are kept away until this instant.
     Paused(Instant),
-    /// Until this instant one task is wanted that has not reported the fault.
+    /// Until this instant, one task is wanted that has not reported the fault.
     WantsOtherTask(Instant),
-    /// One task is wanted. A fault that concerns few is forgotten at this instant.
+    /// Any one task is wanted. A fault that affects few tasks is forgotten at this instant.
     WantsAnyTask(Instant),
-    /// This run shows whether the fault is still there; tasks are kept away until this instant.
+    /// This run shows whether the fault persists; tasks are kept away until this instant.
     InTrial(LeaseKey, Instant),
-    /// The same, and tasks are taken meanwhile.
+    /// The same, but other tasks are leased meanwhile.
     InOpenTrial(LeaseKey),
 }
 
-/// A task whose word does not keep other tasks away: nothing confirmed it.
+/// A task whose unconfirmed report does not keep other tasks away.
 #[derive(Debug)]
 struct DoubtedReport {
     task: TaskId,
     kind: FaultKind,
-    /// The tasks that it said the fault concerns.
+    /// The tasks it claimed the fault affects.
     scope: FaultScope,
-    /// Another of them got past the fault. Otherwise one that meets it too confirms it.
+    /// Another of them got past the fault. Until then, another task that meets it confirms it.
     is_refuted: bool,
     last_met: Instant,
 }
 
-/// A report, as far as it is believed.
+/// A report, narrowed to what is confirmed.
 struct AcceptedReport {
     fault: WorkerFault,
-    /// Tasks that met the fault before, and how often it was met, where that is not with an entry of the same scope.
+    /// Tasks that met the fault before, and how often, if they are not in an entry of the same scope.
     earlier: Vec<TaskId>,
     repeats: u32,
 }
@@ -140,7 +141,7 @@ impl QuarantinedFault {
 }
 
 impl FaultQuarantine {
-    /// Takes in what a run process reported.
+    /// Records a fault that a run process reported.
     pub(super) fn report_fault(&mut self, fault: WorkerFault, by: FaultReporter, at: NowWithJitter) {
         self.version += 1;
         self.doubts.retain(|doubt| doubt.last_met + RECENT_WINDOW > at.now);
@@ -180,8 +181,8 @@ impl FaultQuarantine {
         }
     }
 
-    /// The fault, for its task alone where nothing confirms that it concerns others. With what was known of it where
-    /// another task now confirms it.
+    /// Narrows the fault to its task if nothing confirms that it affects others. If this report confirms an earlier
+    /// one, the history of the fault is included.
     fn narrow_scope(&mut self, fault: WorkerFault, task: TaskId, now: Instant) -> AcceptedReport {
         let (kind, alone) = (fault.kind, FaultScope::Task(task));
         if fault.scope == alone {
@@ -233,8 +234,8 @@ impl FaultQuarantine {
         self.doubts.drain(..surplus);
     }
 
-    /// The fault, for every task where it was met lately by many that have nothing else in common, and by none of the
-    /// runs in between.
+    /// Widens the fault to every task if many tasks with nothing else in common met it recently, and no run in
+    /// between got past it.
     fn widen_scope(&mut self, told: AcceptedReport, by: FaultReporter, now: Instant) -> AcceptedReport {
         let (fault, success) = (&told.fault, self.last_success);
         if !matches!(fault.scope, FaultScope::Task(_)) || !can_concern_all(fault.kind) {
@@ -267,7 +268,7 @@ impl FaultQuarantine {
         }
     }
 
-    /// The fault that keeps this task away now.
+    /// Returns the fault that keeps this task away now.
     pub(super) fn fault_for(&self, flow: &Flow, task: TaskId) -> Option<&WorkerFault> {
         let keeps = |entry: &&QuarantinedFault| match entry.stage {
             FaultStage::Paused(_) | FaultStage::InTrial(..) => entry.fault.scope.covers_task(flow, task),
@@ -277,7 +278,7 @@ impl FaultQuarantine {
         self.entries.iter().find(keeps).map(|entry| &entry.fault)
     }
 
-    /// A run begins: it shows what becomes of the faults that concern it.
+    /// Begins a trial of the faults that affect this run.
     pub(super) fn begin_trial(&mut self, key: LeaseKey, flow: &Flow, now: Instant) {
         for entry in &mut self.entries {
             if entry.is_probed() && entry.fault.scope.covers_task(flow, key.task) {
@@ -287,8 +288,8 @@ impl FaultQuarantine {
         }
     }
 
-    /// A run ended. The faults that it tried are over where it got past what meets them. Otherwise they are tried again,
-    /// and the next pause is as long as if this run had not been.
+    /// Ends a trial. The faults it tried are over if the run got past the point where they occur. Otherwise they are
+    /// tried again, and the next pause is as long as if this run had not happened.
     pub(super) fn end_trial(&mut self, key: LeaseKey, run: &LeasedRun, reach: RunMilestone, now: Instant) {
         if reach >= RunMilestone::Working {
             self.last_success = self.last_success.max(Some(run.started_at));
@@ -323,7 +324,7 @@ impl FaultQuarantine {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub(super) fn advance_time(&mut self, now: Instant) {
         let is_forgotten = |entry: &mut QuarantinedFault| {
             !is_wide(&entry.fault.scope)
@@ -354,7 +355,7 @@ impl FaultQuarantine {
         }
     }
 
-    /// The next instant at which time alone changes something.
+    /// Returns the next instant at which time alone changes something.
     pub(super) fn next_wake(&self) -> Option<Instant> {
         let wake = |entry: &QuarantinedFault| match entry.stage {
             FaultStage::Paused(until) | FaultStage::WantsOtherTask(until) | FaultStage::InTrial(_, until) => {
@@ -366,14 +367,13 @@ impl FaultQuarantine {
         self.entries.iter().filter_map(wake).min()
     }
 
-    /// Whether one task is wanted that shows whether a fault of many tasks is still there. A fault of few does not limit
-    /// what else is asked for.
+    /// Whether one task is wanted to try a fault of many tasks. A fault of few tasks does not limit other requests.
     pub(super) fn is_probing(&self) -> bool {
         self.entries.iter().any(|entry| entry.is_probed() && is_wide(&entry.fault.scope))
     }
 
-    /// What is said of them with a request for work. Where another task is wanted than those that reported a fault,
-    /// each of these is kept away.
+    /// Returns the faults to send with a lease request. If a task other than the reporters of a fault is wanted, each
+    /// of the reporters is kept away.
     pub(super) fn reported_faults(&self) -> Vec<WorkerFault> {
         let listed = self.entries.iter().filter(|entry| !matches!(entry.stage, FaultStage::InOpenTrial(_)));
         let said = listed.map(|entry| WorkerFault { is_probed: entry.is_probed(), ..entry.fault.clone() });
@@ -387,13 +387,13 @@ impl FaultQuarantine {
         said.chain(kept_away).take(FAULTS_MAX).collect()
     }
 
-    /// Rises whenever [`Quarantine::faults`] changes.
+    /// Rises whenever [`FaultQuarantine::reported_faults`] changes.
     pub(super) const fn version(&self) -> u64 {
         self.version
     }
 }
 
-/// The pause after a fault that was met again so often.
+/// Returns the pause after a fault that was met again `repeats` times.
 fn fault_pause(repeats: u32, kind: FaultKind) -> Duration {
     let longest = match kind {
         FaultKind::Model => MODEL_PAUSE_MAX,
@@ -408,12 +408,12 @@ fn fault_pause(repeats: u32, kind: FaultKind) -> Duration {
     FAULT_PAUSE_MIN.saturating_mul(1 << repeats.min(10)).min(longest)
 }
 
-/// Whether a fault concerns so many tasks that one of them is always about.
+/// Whether a fault affects so many tasks that one of them is always available.
 const fn is_wide(scope: &FaultScope) -> bool {
     scope_breadth(scope) >= 2
 }
 
-/// How many tasks a fault concerns, compared with others.
+/// Ranks how many tasks a fault affects.
 const fn scope_breadth(scope: &FaultScope) -> u8 {
     match scope {
         FaultScope::AnyTask => 3,
@@ -423,7 +423,7 @@ const fn scope_breadth(scope: &FaultScope) -> u8 {
     }
 }
 
-/// Whether a run that got so far would have met a fault of this kind. Models are asked after the start.
+/// Whether a run that got this far would have met a fault of this kind. Models are called after the start.
 fn has_outlasted_fault(reach: RunMilestone, kind: FaultKind) -> bool {
     match kind {
         FaultKind::Key | FaultKind::Model => reach >= RunMilestone::Ended,
@@ -436,8 +436,8 @@ fn has_outlasted_fault(reach: RunMilestone, kind: FaultKind) -> bool {
     }
 }
 
-/// Whether a fault of this kind, met by many tasks, can be met by every task. The others are of something that only
-/// some tasks want.
+/// Whether a fault of this kind, met by many tasks, may affect every task. The other kinds concern something that
+/// only some tasks need.
 const fn can_concern_all(kind: FaultKind) -> bool {
     match kind {
         FaultKind::McpServer | FaultKind::Sandbox | FaultKind::Disk | FaultKind::Host => true,

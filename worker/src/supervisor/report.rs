@@ -1,4 +1,4 @@
-//! How a supervisor ended, and why it could not begin.
+//! How a supervisor ended, and why it could not start.
 
 use std::{io, path::PathBuf};
 
@@ -7,14 +7,14 @@ use docket_schema::ids::IncarnationId;
 use super::state::RunTally;
 use crate::client::ClientError;
 
-/// What was done.
+/// The report of a supervisor that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SupervisorReport {
     /// This start of the worker.
     pub incarnation: IncarnationId,
     /// How it ended.
     pub end: SupervisorEnd,
-    /// How many of what.
+    /// Counts of runs by how they ended.
     pub tally: RunTally,
 }
 
@@ -25,7 +25,7 @@ pub enum SupervisorEnd {
     Drained,
     /// It was asked to, and had to kill runs that did not end in time.
     Killed,
-    /// The coordinator will not have it: the reason, for a person.
+    /// The coordinator rejects it; the reason, for a person.
     Refused(String),
 }
 
@@ -34,19 +34,19 @@ impl std::fmt::Display for SupervisorReport {
         let RunTally { started, finished, drained, faulted, crashed, lost, killed } = self.tally;
         write!(
             f,
-            "{started} runs started: {finished} finished, {drained} given back, {faulted} given back for a fault of this worker, {crashed} died, {lost} lost, {killed} killed"
+            "{started} runs started: {finished} finished, {drained} released, {faulted} released because of a fault of this worker, {crashed} died, {lost} lost, {killed} killed"
         )
     }
 }
 
-/// Why a supervisor could not begin.
+/// Why a supervisor could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SupervisorError {
-    /// The address is none, or no connection can be prepared.
-    #[error("the worker cannot speak to the coordinator")]
+    /// The address is invalid, or no connection can be prepared.
+    #[error("the worker cannot connect to the coordinator")]
     Client(#[source] ClientError),
-    /// A folder cannot be made or locked.
-    #[error("cannot use the folder {path}: it must be absolute, exist or be makeable, and be writable")]
+    /// A folder cannot be created or locked.
+    #[error("cannot use the folder {path}: it must be absolute and writable; it is created if missing")]
     Folder {
         /// The folder.
         path: PathBuf,

@@ -1,9 +1,9 @@
-//! The folders of runs: made for one run under one epoch, gone when its process is.
+//! The folders of runs: each is created for one run under one epoch, and removed when its process has ended.
 //!
-//! Each supervisor has a folder of its own, locked while it lives. The next supervisor to start in
-//! the same place removes the folders of those that died. Invariant: a folder is removed only while
-//! its lock is held, so never under a living supervisor; and a folder is made and locked, and looked
-//! at by others, under the lock of the whole place, so never between its making and its locking.
+//! Each supervisor has its own folder, locked while it lives. The next supervisor to start in the same place removes
+//! the folders of dead ones. Invariant: a folder is removed only while its lock is held, so never under a living
+//! supervisor; and a folder is created and locked, and inspected by others, under the lock of the whole place, so
+//! never between its creation and its locking.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -21,13 +21,14 @@ use nix::fcntl::{Flock, FlockArg};
 use super::report::SupervisorError;
 use crate::progress;
 
-/// Name of the lock in a supervisor's folder. The place of them all is locked itself.
+/// Name of the lock file in a supervisor's folder. The place that contains them all is locked itself.
 const LOCK_FILE: &str = "lock";
 
-/// Bytes reserved for the report of a fault: longer than any, and written beforehand, for the fault may be a full disk.
+/// Bytes reserved for a fault report: more than any report needs, and written in advance because the fault may be a
+/// full disk.
 pub(crate) const FAULT_NOTE_BYTES: usize = 8 * 1024;
 
-/// A supervisor's own folder, locked; or that of a command that needs a workspace for its own time.
+/// A supervisor's own folder, locked; or the temporary one of a command that needs a workspace.
 #[derive(Debug)]
 pub struct ScratchFolder {
     root: PathBuf,
@@ -35,10 +36,10 @@ pub struct ScratchFolder {
 }
 
 impl ScratchFolder {
-    /// Makes the folder of `incarnation` under `place`, and removes those of the dead.
+    /// Creates the folder of `incarnation` under `place`, and removes those of dead supervisors.
     ///
     /// # Errors
-    /// [`SupervisorError::Folder`].
+    /// [`SupervisorError::Folder`]: a folder cannot be created or locked.
     pub fn open(place: &Path, incarnation: IncarnationId) -> Result<Self, SupervisorError> {
         let root = place.join(incarnation.to_string());
         let failed = |source| SupervisorError::Folder { path: root.clone(), source };
@@ -46,7 +47,7 @@ impl ScratchFolder {
             return Err(failed(io::ErrorKind::InvalidInput.into()));
         }
         DirBuilder::new().recursive(true).mode(0o700).create(place).map_err(failed)?;
-        // Waits for no more than others' making and looking: nothing is removed under it.
+        // Held by others only while they create or inspect folders, never during removal, so the wait is short.
         let whole =
             File::open(place).and_then(|place| lock_file(place, FlockArg::LockExclusive)).map_err(failed)?;
         DirBuilder::new().mode(0o700).create(&root).map_err(failed)?;
@@ -64,7 +65,7 @@ impl ScratchFolder {
         &self.root
     }
 
-    /// Where a lease's run works, and where its process writes what it has to say.
+    /// Returns the folder in which a lease's run works, and the files its process writes its notes to.
     pub(super) fn run_folder_for(&self, lease: &Lease) -> RunFolder {
         self.run_folder(lease.run, lease.epoch.0)
     }
@@ -93,9 +94,9 @@ impl Drop for ScratchFolder {
 pub(super) struct RunFolder {
     pub(super) workspace: PathBuf,
     pub(super) log: PathBuf,
-    /// Where the run process notes what it is at: beside its folder, out of reach of its commands.
+    /// The progress note of the run process: outside its folder, out of reach of its commands.
     pub(super) progress: PathBuf,
-    /// Where it reports a fault of the worker.
+    /// The file for its report of a worker fault.
     pub(super) fault: PathBuf,
 }
 
@@ -120,7 +121,7 @@ impl RunFolder {
     }
 }
 
-/// Removes a folder whatever modes a run's commands left in it.
+/// Removes a folder regardless of the modes that a run's commands set in it.
 fn remove_folder(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -137,7 +138,7 @@ fn make_writable(dir: &Path) -> io::Result<()> {
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))?;
         for entry in fs::read_dir(&dir)? {
             let entry = entry?;
-            // Of the entry itself, not of what a link leads to.
+            // The type of the entry itself, not of a link's target.
             if entry.file_type()?.is_dir() {
                 pending.push(entry.path());
             }
@@ -150,7 +151,7 @@ fn lock_file(file: File, how: FlockArg) -> io::Result<Flock<File>> {
     Flock::lock(file, how).map_err(|(_, errno)| errno.into())
 }
 
-/// The folders of supervisors that died, each with its lock.
+/// Returns the folders of dead supervisors, each with its lock.
 fn lock_dead_folders(place: &Path, own: &Path) -> Vec<(PathBuf, Flock<File>)> {
     let Ok(entries) = fs::read_dir(place) else { return Vec::new() };
     let ours = |path: &PathBuf| {
@@ -158,7 +159,7 @@ fn lock_dead_folders(place: &Path, own: &Path) -> Vec<(PathBuf, Flock<File>)> {
         path != own && name.is_some_and(|name| name.parse::<IncarnationId>().is_ok())
     };
     let lock_of = |path: PathBuf| {
-        // A folder without its lock was never a supervisor's, or is on its way out.
+        // A folder without a lock file was never a supervisor's, or is being removed.
         let lock = File::open(path.join(LOCK_FILE)).ok()?;
         let held = Flock::lock(lock, FlockArg::LockExclusiveNonblock).ok()?;
         Some((path, held))

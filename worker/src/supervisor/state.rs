@@ -1,5 +1,5 @@
-//! What the dispatcher knows, what can happen to it, and what it may ask for. Plain data: the rules
-//! are in `decide`, the doing in `dispatch`.
+//! The dispatcher's state, its events and its commands. Plain data: the rules are in `decide`, their execution in
+//! `dispatch`.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::{
     progress::StallReason,
 };
 
-/// A lease: a task under the epoch it was leased with. The same task leased again is another.
+/// A lease: a task under the epoch it was leased with. Leased again, the same task has another key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LeaseKey {
     pub(super) task: TaskId,
@@ -38,24 +38,24 @@ impl LeaseKey {
 /// Every way a run process can end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunEnd {
-    /// Status 0: the run ended or blocked, and its log says so.
+    /// Status 0: the run ended or blocked, as recorded in its log.
     Finished,
-    /// It ended its turn because it was asked to.
+    /// It finished its turn because it was asked to.
     Drained,
-    /// It learnt that its lease is no more.
+    /// It learned that its lease is lost.
     LeaseLost,
-    /// Any other status: a panic, a start that failed.
+    /// Any other status: a panic, a failed start.
     Exited(i32),
     /// A signal ended it.
     Signalled(i32),
-    /// It was given up while it was there, and killed.
+    /// It stopped making progress and was killed.
     Stalled(StallReason),
     /// It could not be started, or met a fault of this worker: the task is not to blame.
     WorkerFault,
 }
 
 impl RunEnd {
-    /// What an exit status means.
+    /// Maps an exit status to its meaning.
     pub const fn from_status(status: i32) -> Self {
         match status {
             0 => Self::Finished,
@@ -76,7 +76,7 @@ impl std::fmt::Display for RunEnd {
             Self::Exited(status) => write!(f, "exit {status}"),
             Self::Signalled(signal) => write!(f, "signal {signal}"),
             Self::Stalled(StallReason::NoProgress) => {
-                f.write_str("no progress in the time it may take; killed")
+                f.write_str("no progress within the time limit; killed")
             }
             Self::Stalled(StallReason::Stopped) => {
                 f.write_str("stopped by a signal and not continued; killed")
@@ -93,25 +93,25 @@ pub(super) enum RunMilestone {
     Starting,
     /// To the work of its task.
     Working,
-    /// To an end that its log tells.
+    /// To an end that is recorded in its log.
     Ended,
 }
 
-/// Where a run process is in its life.
+/// The lifecycle stage of a run process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProcessStage {
     /// It works.
     Running,
-    /// It was asked to end its turn.
+    /// It was asked to finish its turn.
     Draining,
-    /// Its task ended: it is about to exit by itself, and is killed at this instant if it does not.
+    /// Its task ended: it is about to exit by itself, and is killed at this instant otherwise.
     Exiting(Instant),
     /// Its group was killed.
     Killed(RunKillReason),
 }
 
 impl ProcessStage {
-    /// All stages but for the instant, for tests that enumerate.
+    /// Returns all stages, for tests that enumerate them.
     #[cfg(test)]
     pub(super) fn all_stages(at: Instant) -> Vec<Self> {
         let mut all = vec![Self::Running, Self::Draining, Self::Exiting(at)];
@@ -123,9 +123,9 @@ impl ProcessStage {
 /// Why a group was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunKillReason {
-    /// The grace of a drain passed, or a second signal skipped it.
+    /// The grace period of a drain passed, or a second signal skipped it.
     Drain,
-    /// The lease is another's, or nobody's.
+    /// The lease belongs to another worker, or has ended.
     Lost,
     /// The lease could not be renewed in time: another worker may have the task.
     Deadline,
@@ -134,8 +134,8 @@ pub(super) enum RunKillReason {
 impl std::fmt::Display for RunKillReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Drain => "it did not end its turn in the time given",
-            Self::Lost => "its lease is no more",
+            Self::Drain => "it did not finish its turn in time",
+            Self::Lost => "its lease is lost",
             Self::Deadline => "its lease could not be renewed in time",
         })
     }
@@ -146,17 +146,17 @@ impl std::fmt::Display for RunKillReason {
 pub(super) struct LeasedRun {
     pub(super) lease_time: Duration,
     pub(super) heartbeat_interval: Duration,
-    /// The last instant at which nobody else can have the task.
+    /// The last instant at which no other worker can have the task.
     pub(super) lease_valid_until: Instant,
     pub(super) stage: ProcessStage,
-    /// What its task needs of a worker.
+    /// What its task requires of a worker.
     pub(super) flow: Flow,
     /// The files that its task begins with.
     pub(super) base_tree: TreeHash,
     pub(super) started_at: Instant,
 }
 
-/// A repeated call: under way, waiting for its next attempt, or not wanted.
+/// A repeated call: in flight, waiting for its next attempt, or not wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PollState<T> {
     Idle,
@@ -164,38 +164,38 @@ pub(super) enum PollState<T> {
     BackingOff(T, Instant),
 }
 
-/// A request for leases; sent again, it is the same.
+/// A lease request; a retry sends the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LeaseAttempt {
     pub(super) number: u64,
     pub(super) max: u32,
 }
 
-/// Where the whole worker is in its life.
+/// The lifecycle phase of the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkerPhase {
-    /// It takes work.
+    /// It leases tasks.
     Leasing,
-    /// It takes none and lets runs end their turn until this instant.
+    /// It leases none, and lets runs finish their turn until this instant.
     Draining(Instant),
-    /// It ends what is left.
+    /// It kills the remaining runs.
     Killing,
     /// Nothing is left.
     Finished,
 }
 
-/// A lease on its way back.
+/// A lease that is being released.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PendingRelease {
     pub(super) reason: ReleaseReason,
-    /// After this the lease has expired by itself.
+    /// From this instant, the lease has expired by itself.
     pub(super) expires_at: Instant,
-    /// `None` while an attempt is under way.
+    /// `None` while an attempt is in flight.
     pub(super) retry_at: Option<Instant>,
     pub(super) attempts: u32,
 }
 
-/// Everything the dispatcher knows.
+/// The dispatcher's full state.
 #[derive(Debug)]
 pub(super) struct DispatcherState {
     pub(super) slots: u32,
@@ -204,13 +204,13 @@ pub(super) struct DispatcherState {
     pub(super) last_request_number: u64,
     pub(super) lease_poll: PollState<LeaseAttempt>,
     pub(super) lease_failures: u32,
-    /// What was said of faults with the request under way: [`Quarantine::version`].
+    /// The faults sent with the request in flight: [`FaultQuarantine::version`].
     pub(super) faults_version: u64,
-    /// What this worker cannot do now.
+    /// Faults of this worker.
     pub(super) quarantine: FaultQuarantine,
-    /// No new request for work before this.
+    /// No new lease request before this instant.
     pub(super) no_request_before: Option<Instant>,
-    /// `Asked` holds what was listed.
+    /// `InFlight` holds the listed leases.
     pub(super) heartbeat_poll: PollState<Vec<LeaseKey>>,
     pub(super) heartbeat_failures: u32,
     pub(super) runs: BTreeMap<LeaseKey, LeasedRun>,
@@ -239,76 +239,76 @@ impl DispatcherState {
     }
 }
 
-/// How many of what.
+/// Counts of runs by how they ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunTally {
     /// Leases that got a run process.
     pub started: u64,
-    /// Runs that ended by themselves, their log complete.
+    /// Runs that ended by themselves with a complete log.
     pub finished: u64,
-    /// Runs given back at the end of a turn, or unstarted.
+    /// Runs released at the end of a turn, or before they were started.
     pub drained: u64,
-    /// Runs given back for a fault of this worker.
+    /// Runs released for a fault of this worker.
     pub faulted: u64,
     /// Run processes that died.
     pub crashed: u64,
-    /// Runs whose lease was lost, cancelled tasks among them.
+    /// Runs whose lease was lost, including canceled tasks.
     pub lost: u64,
-    /// Run processes that had to be killed by this supervisor.
+    /// Run processes that this supervisor had to kill.
     pub killed: u64,
 }
 
-/// Why a call failed, as far as the dispatcher cares.
+/// Why a call failed, as far as the dispatcher needs to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallFailure {
     /// It may work later.
     Retryable,
-    /// It will not work, however often it is tried.
+    /// It will never work.
     Final,
 }
 
-/// What happened.
+/// An event that the dispatcher handles.
 #[derive(Debug)]
 pub(super) enum DispatcherEvent {
-    /// The worker begins.
+    /// The worker starts.
     Started,
-    /// Work came; empty where there was none. The leases began when the request had been in the coordinator's
-    /// hands for so long.
+    /// The leases granted; empty if there was no work. They began after the coordinator had held the request for this
+    /// long.
     Leased(Vec<Lease>, Duration),
     LeaseFailed(CallFailure),
-    /// The heartbeat under way was answered.
+    /// The heartbeat in flight was acknowledged.
     HeartbeatAcknowledged {
         renewed: Vec<TaskId>,
         lost: Vec<(TaskId, LeaseLostReason)>,
     },
     HeartbeatFailed,
     RunEnded(LeaseKey, RunEnd, RunMilestone),
-    /// It ended as [`RunEnd::WorkerFault`] and said which.
+    /// It ended as [`RunEnd::WorkerFault`] and reported this fault.
     RunFaulted(LeaseKey, WorkerFault),
-    /// The coordinator took a lease back, or would not have it.
+    /// The coordinator took a lease back, or rejected the release.
     Released(LeaseKey),
     ReleaseFailed(LeaseKey, CallFailure),
-    /// Somebody wants the worker to end.
+    /// The worker was asked to end.
     TerminationSignal,
     /// The instant of [`super::decide::next_wake`] has come.
     Tick,
 }
 
-/// What is to be done.
+/// A command of the dispatcher.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum DispatcherCommand {
-    /// Ask for leases, in place of a request under way.
+    /// Request leases, replacing a request in flight.
     Lease { attempt: LeaseAttempt, wait: Duration },
-    /// Renew, in place of a heartbeat under way.
+    /// Renew leases, replacing a heartbeat in flight.
     Heartbeat { leases: Vec<HeldLease>, wait: Duration },
     /// Start a run process.
     Start(Box<Lease>),
-    /// Ask a run process to end its turn.
+    /// Ask a run process to finish its turn.
     Terminate(LeaseKey),
-    /// End a run process and its group at once.
+    /// Kill a run process and its group at once.
     Kill(LeaseKey, RunKillReason),
-    /// Give a lease back.
+    /// Release a lease.
     Release(LeaseKey, ReleaseReason),
-    /// Nothing is left to be done.
+    /// Nothing is left to do.
     Finish,
 }

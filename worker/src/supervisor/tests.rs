@@ -1,4 +1,4 @@
-//! A supervisor on real processes, with a stand-in for the coordinator that speaks the wire types.
+//! A supervisor with real processes, and a fake coordinator that speaks the API.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -41,7 +41,7 @@ use crate::{
     secret::Secret,
 };
 
-/// What the stand-in was asked.
+/// The requests that the fake coordinator received.
 #[derive(Debug)]
 enum CoordinatorCall {
     Lease(LeaseRequest),
@@ -54,14 +54,14 @@ struct FakeCoordinator {
     work: Mutex<VecDeque<Lease>>,
     lost: Mutex<Vec<LostLease>>,
     refuses: bool,
-    /// Answers nothing but "not now".
+    /// Answers every request with "not now".
     away: AtomicBool,
     news: Notify,
     seen: mpsc::Sender<CoordinatorCall>,
 }
 
 impl FakeCoordinator {
-    /// Until there is news, or the time is over.
+    /// Waits for news or the timeout.
     async fn wait_or_stop(&self, wait_ms: u64) -> bool {
         tokio::time::timeout(Duration::from_millis(wait_ms), self.news.notified()).await.is_ok()
     }
@@ -191,7 +191,7 @@ impl SupervisorHarness {
             .route("/v1/heartbeat", post(handle_heartbeat))
             .route("/v1/tasks/{id}/release", post(handle_release))
             .with_state(Arc::clone(&coordinator));
-        // In a runtime of its own, so that it can be away as after a kill: connections and all.
+        // In a separate runtime, so that it can vanish as if killed, including its connections.
         let server =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -318,7 +318,7 @@ async fn leased_run_gets_a_process_and_ends() {
         SupervisorHarness::start_worker(setup_with_script(script), vec![sample_lease(1, LONG_MS)]).await;
     let first = house.lease_request(1).await;
     assert_eq!((first.max, first.engines.len()), (1, crate::engine::all_engines().len()));
-    // The only slot is taken until the process has ended.
+    // The only slot is occupied until the process has ended.
     let second = house.lease_request(2).await;
     assert_eq!((second.max, second.incarnation), (1, first.incarnation));
     let boot: RunBootstrap = serde_json::from_str(&house.wait_for_file("boot").await).unwrap();
@@ -343,7 +343,7 @@ async fn last_heartbeat_reports_that_the_worker_ended() {
     )
     .await;
     house.wait_for_file("began").await;
-    // Its one slot is taken, which is all that the coordinator has heard of its room by then.
+    // Its one slot is occupied, the only capacity reported to the coordinator so far.
     loop {
         if let CoordinatorCall::Heartbeat(beat) = house.seen.recv().await.unwrap() {
             assert!(beat.room.unwrap().full.unwrap().contains("slot is taken"));
@@ -381,13 +381,13 @@ async fn crashed_process_is_released_at_once_with_its_exit() {
 
 #[tokio::test]
 async fn hanging_process_is_killed_and_released_as_crashed() {
-    // Stopped, it can neither work nor be asked to end; its child is in a group of its own.
+    // Stopped, it can neither work nor handle a termination request; its child is in another group.
     let script = "cat > /dev/null; sleep 1000 & echo $! > $D/child; kill -STOP $$";
     let setup = HarnessSetup { hang_after: Some(Duration::from_millis(400)), ..setup_with_script(script) };
     let mut house = SupervisorHarness::start_worker(setup, vec![sample_lease(1, LONG_MS)]).await;
     let child = house.wait_for_pid("child").await;
     let (task_of, request) = house.next_release().await;
-    let why = crashed_reason("no progress in the time it may take; killed");
+    let why = crashed_reason("no progress within the time limit; killed");
     assert_eq!((task_of, request.why), (task_id(1), why));
     wait_until_gone(child).await;
     house.send_signal().await;
@@ -401,7 +401,7 @@ async fn process_that_reports_progress_outlives_the_step_limit() {
         for i in 1 2 3 4 5 6 7 8; do printf '%020d %020d\n' $i 60000 > "$note"; sleep 0.5; done; exit 0"#;
     let setup = HarnessSetup { hang_after: Some(Duration::from_secs(3)), ..setup_with_script(script) };
     let mut house = SupervisorHarness::start_worker(setup, vec![sample_lease(1, LONG_MS)]).await;
-    // Asked again once its slot is free.
+    // Another request once its slot is free.
     house.lease_request(1).await;
     house.lease_request(2).await;
     house.send_signal().await;
@@ -469,7 +469,7 @@ async fn lost_lease_kills_the_run_without_a_release() {
 
 #[tokio::test]
 async fn no_descendant_outlives_the_run_process() {
-    // One orphan in the run's own group, whose parent has ended; one in a group of its own, as git has.
+    // One orphan in the run's own group, whose parent has ended; one in another group, as with git.
     let script = "cat > /dev/null; (sh -c 'echo $$ > $D/orphan; exec sleep 600' &); \
                   set -m; sh -c 'echo $$ > $D/apart; exec sleep 600' & set +m; \
                   while ! test -s $D/orphan || ! test -s $D/apart; do sleep 0.01; done; kill -9 $$";
@@ -488,7 +488,7 @@ async fn run_is_killed_when_its_lease_expires() {
     let mut house =
         SupervisorHarness::start_worker(setup_with_script(script), vec![sample_lease(1, 300)]).await;
     let pid = house.wait_for_pid("pid").await;
-    // Renewed more than once before the coordinator goes away.
+    // Renewed more than once before the coordinator becomes unavailable.
     let mut beats = 0;
     while beats < 3 {
         if let CoordinatorCall::Heartbeat(request) = house.seen.recv().await.unwrap() {

@@ -1,4 +1,4 @@
-//! Compares the errors before an edit with those after it.
+//! Compares the syntax errors before an edit with those after it.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -7,32 +7,32 @@ use super::{
     language::{SourceLanguage, languages_for_path},
 };
 
-/// Largest file that is parsed, in bytes: larger ones are made by programs.
+/// Largest file that is parsed, in bytes: larger ones are generated.
 pub const PARSED_BYTES_MAX: usize = 1024 * 1024;
 
-/// What an edit did to a file's syntax.
+/// Effect of an edit on a file's syntax.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyntaxVerdict {
-    /// It added no error, or the file is in no language with a grammar.
+    /// The edit added no error, or there is no grammar for the file.
     NotWorse,
-    /// It added errors.
+    /// The edit added errors.
     Worse(AddedErrors),
-    /// The file was not parsed; the reason.
+    /// The file was not parsed, with the reason.
     NotParsed(String),
 }
 
 /// Errors that an edit added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddedErrors {
-    /// The language's name.
+    /// The language's display name.
     pub language: &'static str,
-    /// How many; at least 1.
+    /// Number of added errors; at least 1.
     pub count: usize,
-    /// Line of the first one, from 1.
+    /// Line of the first added error, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// Description of the first added error.
     pub message: String,
-    /// The line's text, trimmed and cut.
+    /// The line's text, trimmed and truncated.
     pub line_text: String,
 }
 
@@ -47,8 +47,8 @@ impl std::fmt::Display for AddedErrors {
     }
 }
 
-/// Whether `after`, which `before` becomes, has errors that were not there. `before` is `None` for a new
-/// file; `path` tells the language by its name.
+/// Reports whether an edit from `before` to `after` added syntax errors. `before` is `None` for a new file; the name
+/// in `path` determines the language.
 #[must_use]
 pub fn compare_syntax(path: &str, before: Option<&[u8]>, after: &[u8]) -> SyntaxVerdict {
     let languages = languages_for_path(path);
@@ -76,12 +76,12 @@ pub fn compare_syntax(path: &str, before: Option<&[u8]>, after: &[u8]) -> Syntax
     best.map_or(SyntaxVerdict::NotWorse, SyntaxVerdict::Worse)
 }
 
-/// YAML with `{{` is made into YAML by another program.
+/// YAML with `{{` is a template that another program renders.
 fn is_template(languages: &[SourceLanguage], text: &[u8]) -> bool {
     languages == [SourceLanguage::Yaml] && text.windows(2).any(|two| two == b"{{" || two == b"{%")
 }
 
-/// Without the byte-order mark.
+/// Removes the byte-order mark.
 pub(super) fn strip_bom(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
@@ -106,7 +106,8 @@ fn compare_in_language(language: SourceLanguage, before: Option<&[u8]>, after: &
         *error.rows.start() < rows.end.max(rows.start + 1) && *error.rows.end() >= rows.start
     };
     let more = now.len().saturating_sub(then.len());
-    // As many as before may still be others: one mended by chance of how the parser goes on, one made.
+    // With an equal count the errors may still differ: the parser's recovery may hide an old one while the edit
+    // adds a new one.
     let touched_before = then.iter().any(|error| within(error, &changed.before));
     let made = fresh.iter().copied().find(|error| within(error, &changed.after));
     let first = match (more, made) {
@@ -116,7 +117,7 @@ fn compare_in_language(language: SourceLanguage, before: Option<&[u8]>, after: &
     };
     let Some(first) = first else { return SyntaxVerdict::NotWorse };
     let lines: Vec<&[u8]> = after.split(|byte| *byte == b'\n').collect();
-    // A stretch that begins before the edit says little: the edit is where it broke.
+    // An error range that starts before the edit is imprecise: the edit is where it broke.
     let row = (*first.rows.start()).max(changed.after.start.min(*first.rows.end()));
     SyntaxVerdict::Worse(AddedErrors {
         language: language.name(),
@@ -127,7 +128,7 @@ fn compare_in_language(language: SourceLanguage, before: Option<&[u8]>, after: &
     })
 }
 
-/// Errors of `now` that `then` does not have: told by their kind and line, wherever that line stands.
+/// Errors of `now` that `then` lacks, compared by message and line text, so that moved lines do not count.
 fn new_errors<'a>(then: &[SyntaxError], now: &'a [SyntaxError]) -> Vec<&'a SyntaxError> {
     let mut known: HashMap<(&str, &str), usize> = HashMap::new();
     for error in then {
@@ -149,7 +150,7 @@ struct ChangedRows {
     after: Range<usize>,
 }
 
-/// The rows between what both texts begin and end with.
+/// The rows left after removing the common prefix and suffix of both texts.
 fn changed_rows(before: &[u8], after: &[u8]) -> ChangedRows {
     let (old, new): (Vec<&[u8]>, Vec<&[u8]>) =
         (before.split(|byte| *byte == b'\n').collect(), after.split(|byte| *byte == b'\n').collect());

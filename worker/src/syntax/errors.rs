@@ -1,4 +1,4 @@
-//! The errors of one text in one language, in the order of the file.
+//! Syntax errors of one text in one language, in file order.
 
 use std::ops::ControlFlow;
 
@@ -6,17 +6,17 @@ use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree, TreeCursor};
 
 use super::{language::SourceLanguage, newer_syntax};
 
-/// Errors that are told apart. A file with more is in another language.
+/// Most errors that are collected. A file with more is in another language.
 const ERRORS_MAX: usize = 1000;
 
-/// Steps of a parse, in hundreds: some thirty times what a file of the largest size takes. Counted and
-/// not timed, so that a call answers the same wherever it runs again.
+/// Parser steps, in hundreds: about thirty times what a file of the largest size takes. Counted rather than timed, so
+/// that a call gives the same result wherever it is replayed.
 const STEPS_MAX: u32 = 400_000;
 
-/// Characters of a line that are kept.
+/// Longest line excerpt, in characters.
 const LINE_CHARS_MAX: usize = 160;
 
-/// A place where the grammar did not fit.
+/// A place that the grammar does not accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SyntaxError {
     /// First and last row, from 0.
@@ -27,11 +27,11 @@ pub(super) struct SyntaxError {
     pub(super) line_text: String,
 }
 
-/// The parser gave up.
+/// The parser exceeded its step limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParseLimitExceeded;
 
-/// All errors of `text`, but for words that are only newer than the grammar.
+/// Returns all errors of `text`, except for syntax that is merely newer than the grammar.
 pub(super) fn syntax_errors(
     language: SourceLanguage,
     text: &[u8],
@@ -53,7 +53,7 @@ pub(super) fn syntax_errors(
     Ok(left)
 }
 
-/// All errors of `text` as its grammar stands.
+/// Returns all errors of `text` according to the unmodified grammar.
 pub(super) fn grammar_errors(
     language: SourceLanguage,
     text: &[u8],
@@ -67,12 +67,12 @@ pub(super) fn grammar_errors(
     Ok(out)
 }
 
-/// What the grammar makes of `text`.
+/// Parses `text` within the default step limit.
 pub(super) fn parse_tree(language: SourceLanguage, text: &[u8]) -> Result<Tree, ParseLimitExceeded> {
     parse_tree_within(language, text, STEPS_MAX)
 }
 
-/// The same within `steps_max` hundreds of steps.
+/// Parses `text` within `steps_max` hundreds of steps.
 pub(super) fn parse_tree_within(
     language: SourceLanguage,
     text: &[u8],
@@ -90,7 +90,7 @@ pub(super) fn parse_tree_within(
     parser.parse_with_options(&mut read, None, Some(options)).ok_or(ParseLimitExceeded)
 }
 
-/// Goes down to what is broken only, and never within it.
+/// Descends only into nodes with errors, and never into an error itself.
 fn collect_errors(mut cursor: TreeCursor<'_>, lines: &[&[u8]], out: &mut Vec<SyntaxError>) {
     loop {
         let node = cursor.node();
@@ -123,7 +123,7 @@ fn to_syntax_error(node: Node<'_>, lines: &[&[u8]]) -> SyntaxError {
     SyntaxError { rows: first..=last.max(first), message: what, line_text: line_excerpt(lines, first) }
 }
 
-/// A row's text, trimmed and cut.
+/// A row's text, trimmed and truncated.
 pub(super) fn line_excerpt(lines: &[&[u8]], row: usize) -> String {
     let line = lines.get(row).copied().unwrap_or_default().trim_ascii();
     String::from_utf8_lossy(line).chars().take(LINE_CHARS_MAX).collect()

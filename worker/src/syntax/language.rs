@@ -1,4 +1,4 @@
-//! Languages by the name of a file, and their grammars.
+//! Maps file names to languages and their grammars.
 
 /// A language that has a grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) enum SourceLanguage {
 }
 
 impl SourceLanguage {
-    /// As people call it.
+    /// The display name.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Bash => "shell",
@@ -58,7 +58,7 @@ impl SourceLanguage {
     }
 }
 
-/// Folders of what may be broken on purpose.
+/// Folders whose files may be broken on purpose.
 const FIXTURE_FOLDERS: [&str; 9] = [
     "fixture",
     "fixtures",
@@ -71,8 +71,8 @@ const FIXTURE_FOLDERS: [&str; 9] = [
     "__snapshots__",
 ];
 
-/// Whether a file of this name must parse at the end of a run. Not C and C++, where macros make the grammar, nor
-/// YAML, which is often made by another program, nor shell, of which each shell has its own; nor what lies there to be tested with.
+/// Whether a file of this name must parse at the end of a run. Excluded are C and C++ (macros change the grammar), YAML
+/// (often generated from templates), shell (each shell has its own syntax) and test fixtures.
 #[must_use]
 pub fn must_parse(path: &str) -> bool {
     use SourceLanguage::{
@@ -87,7 +87,7 @@ pub fn must_parse(path: &str) -> bool {
         FIXTURE_FOLDERS.contains(&part.as_str())
     };
     let languages = languages_for_path(path);
-    // Comments and last commas are in many a configuration of JSON.
+    // Many JSON configuration files allow comments and trailing commas.
     let is_json =
         languages == [Json] && !path.ends_with("package.json") && !path.ends_with("package-lock.json");
     !languages.is_empty()
@@ -96,8 +96,8 @@ pub fn must_parse(path: &str) -> bool {
         && !path.rsplit('/').skip(1).any(material)
 }
 
-/// The languages a file of this name may be in: text that is right in one of them is right. Empty where
-/// no grammar is known.
+/// Languages that a file of this name may be in: text that is valid in one of them is valid. Empty if there is no
+/// grammar.
 pub(super) fn languages_for_path(path: &str) -> &'static [SourceLanguage] {
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     match name.as_str() {
@@ -107,7 +107,7 @@ pub(super) fn languages_for_path(path: &str) -> &'static [SourceLanguage] {
     }
     let Some((stem, end)) = name.rsplit_once('.') else { return &[] };
     match end {
-        // A hidden file such as `.json` has no ending.
+        // A hidden file such as `.json` has no extension.
         _ if stem.is_empty() => &[],
         "sh" | "bash" => &[SourceLanguage::Bash],
         "c" => &[SourceLanguage::C],
@@ -115,7 +115,7 @@ pub(super) fn languages_for_path(path: &str) -> &'static [SourceLanguage] {
         "cc" | "cpp" | "cxx" | "c++" | "hh" | "hpp" | "hxx" | "ipp" => &[SourceLanguage::Cpp],
         "go" => &[SourceLanguage::Go],
         "java" => &[SourceLanguage::Java],
-        // Type annotations in these are somebody's tool at work.
+        // Some toolchains allow type annotations in these files.
         "js" | "mjs" | "cjs" | "jsx" => &[SourceLanguage::JavaScript, SourceLanguage::Tsx],
         "json" | "jsonc" | "webmanifest" | "geojson" | "ipynb" => &[SourceLanguage::Json],
         "py" | "pyi" | "pyw" => &[SourceLanguage::Python],

@@ -1,4 +1,4 @@
-//! Where a file's string literals stand: blanks and words in them are what a program says, not how it is written.
+//! Finds string literals: white space and words inside them are the program's data, not its style.
 
 use tree_sitter::Node;
 
@@ -11,14 +11,14 @@ use super::{
 /// The string literals of a text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StringLiterals {
-    /// First and last place of each, as row and byte within it, from 0.
+    /// Start and end of each literal, as (row, byte), from 0.
     spans: Vec<((usize, usize), (usize, usize))>,
-    /// There is a grammar, and it does not fit: where a literal ends is a guess.
+    /// The grammar does not accept the text, so where a literal ends is a guess.
     is_unknown: bool,
 }
 
 impl StringLiterals {
-    /// Of a text in the language that `path` names; none where no grammar is known.
+    /// Parses a text in the language of `path`; without a grammar there are no literals.
     #[must_use]
     pub fn parse(path: &str, text: &[u8]) -> Self {
         let languages = languages_for_path(path);
@@ -35,25 +35,25 @@ impl StringLiterals {
         Self { spans: Vec::new(), is_unknown: true }
     }
 
-    /// Whether the end of this line, from 0, may be part of a literal.
+    /// Whether the end of this line (from 0) may be part of a literal.
     #[must_use]
     pub fn may_contain_end_of(&self, row: usize) -> bool {
         self.is_unknown || self.spans.iter().any(|(from, to)| from.0 <= row && row < to.0)
     }
 
-    /// Whether the start of this line, from 0, is within a literal that began before it.
+    /// Whether the start of this line (from 0) is inside a literal that began earlier.
     #[must_use]
     pub fn contain_start_of(&self, row: usize) -> bool {
         self.spans.iter().any(|(from, to)| from.0 < row && row <= to.0)
     }
 
-    /// Whether this byte of a line, both from 0, may be part of a literal.
+    /// Whether this byte of a line (both from 0) may be part of a literal.
     #[must_use]
     pub fn may_contain(&self, row: usize, byte: usize) -> bool {
         self.is_unknown || self.spans.iter().any(|(from, to)| *from <= (row, byte) && (row, byte) < *to)
     }
 
-    /// The last line of the literal that a line, from 0, begins with.
+    /// Returns the last row of the literal that starts the line `row` (from 0).
     #[must_use]
     pub fn last_row_of_literal_at(&self, row: usize) -> Option<usize> {
         self.spans.iter().find(|(from, _)| *from == (row, 0)).map(|(_, to)| to.0)

@@ -1,10 +1,10 @@
-//! What tree-sitter's grammars tell of a file: whether an edit adds errors that a parser sees (the syntax
-//! gate), what is defined at which line (the outline), and what is text within code (the literals).
+//! Syntax analysis with tree-sitter: whether an edit adds syntax errors (the syntax check), which definitions a file
+//! has (the outline), and where its string literals are.
 //!
-//! A file is parsed before and after; what counts is the difference, so that a file that was broken
-//! before, or that a grammar does not know in full, is nobody's fault. Pure: bytes and a file's name in,
-//! a verdict out. Words that are newer than a grammar are known (`newer`). A parse that would take too long is told, never waited for. Called by the file tools
-//! and quick fixes.
+//! A file is parsed before and after an edit and only the difference counts, so an edit is never blamed for a file that
+//! was already broken or that the grammar does not fully cover. Pure: bytes and a file name in, a verdict out. Syntax
+//! newer than a grammar is handled in `newer_syntax`. A parse that exceeds its step limit is reported as not parsed.
+//! Called by the file tools and lint fixes.
 
 mod comparison;
 mod errors;
@@ -21,11 +21,11 @@ pub use language::must_parse;
 pub use literals::StringLiterals;
 pub use outline::{OutlineEntry, outline};
 
-/// Steps of a shell line's parse, in hundreds. The longest line that is run takes some 700; what takes more is made to
-/// (a step costs the more, the more commands stand in one pipe).
+/// Step limit of a shell line's parse, in hundreds. The longest accepted line takes about 700; a line that takes more
+/// is crafted (a step's cost grows with the number of commands in one pipeline).
 const SHELL_STEPS_MAX: u32 = 1000;
 
-/// What bash's grammar makes of a line.
+/// Parses a line with bash's grammar.
 pub(crate) fn parse_shell(line: &[u8]) -> Result<tree_sitter::Tree, ParseLimitExceeded> {
     errors::parse_tree_within(language::SourceLanguage::Bash, line, SHELL_STEPS_MAX)
 }

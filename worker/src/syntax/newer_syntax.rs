@@ -1,8 +1,8 @@
-//! What languages have gained since their grammars were last released, said in the words that these grammars know.
+//! Rewrites syntax that is newer than the released grammars into older equivalents.
 //!
-//! A text with errors is looked through for such words; each is overwritten by what a parser takes for the same, byte
-//! for byte, so that every other error stays where it is. A word goes from here once its grammar has learnt it: the
-//! tests below say which.
+//! A text with errors is searched for newer constructs. Each is overwritten byte for byte with something that parses
+//! the same way, so that every other error keeps its position. Remove a construct once its grammar supports it: the
+//! tests below fail when that happens.
 
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ static RUST_SAFE: LazyLock<Regex> =
 /// TypeScript 5.0: `export type * from`.
 static EXPORT_TYPE: LazyLock<Regex> = LazyLock::new(|| compile_regex(r"(\bexport\s+)(type)(\s+\*)"));
 
-/// The parameters of a type, where variance may be said (TypeScript 4.7).
+/// Type parameter lists, which may have variance annotations (TypeScript 4.7).
 static TYPE_PARAMETERS: LazyLock<Regex> =
     LazyLock::new(|| compile_regex(r"\b(?:interface|class|type)\s+[\w$]+\s*<[^{}();]*"));
 static VARIANCE: LazyLock<Regex> =
@@ -31,14 +31,14 @@ static VARIANCE: LazyLock<Regex> =
 static USING: LazyLock<Regex> =
     LazyLock::new(|| compile_regex(r"(\bawait\s+)?\b(using)(\s+[A-Za-z_$][\w$]*\s*(?:=|:|\bof\b))"));
 
-/// The parameters of a type in Python, which may have defaults from 3.13 on.
+/// Type parameter lists in Python, which may have defaults since 3.13.
 static PYTHON_TYPE_PARAMETERS: LazyLock<Regex> =
     LazyLock::new(|| compile_regex(r"(?m)^[ \t]*(?:class|def|async[ \t]+def|type)[ \t]+\w+[ \t]*\["));
 
 /// Python 3.14: template strings.
 static TEMPLATE_STRING: LazyLock<Regex> = LazyLock::new(|| compile_regex(r#"(?i)\b(r?)(t)(r?["'])"#));
 
-/// `text` in older words; `None` where it has none of the newer ones.
+/// Rewrites `text` in older syntax; `None` if it has no newer constructs.
 pub(super) fn rewrite_newer_syntax(language: SourceLanguage, text: &[u8]) -> Option<Vec<u8>> {
     let after = match language {
         SourceLanguage::Rust => blank_second_group(&RUST_SAFE, text),
@@ -64,13 +64,13 @@ pub(super) fn rewrite_newer_syntax(language: SourceLanguage, text: &[u8]) -> Opt
     (after != text).then_some(after)
 }
 
-/// With blanks in place of each second group.
+/// Replaces the second group of each match with blanks.
 fn blank_second_group(pattern: &Regex, text: &[u8]) -> Vec<u8> {
     let blank = |found: &Captures<'_>| [&found[1], &blank_out(&found[2])[..], &found[3]].concat();
     pattern.replace_all(text, blank).into_owned()
 }
 
-/// As long, with its line breaks.
+/// Returns blanks of the same length, keeping line breaks.
 fn blank_out(text: &[u8]) -> Vec<u8> {
     text.iter().map(|byte| if byte.is_ascii_whitespace() { *byte } else { b' ' }).collect()
 }
@@ -83,7 +83,7 @@ fn replace_using(text: &[u8]) -> Vec<u8> {
     USING.replace_all(text, constant).into_owned()
 }
 
-/// Without the defaults of Python's type parameters.
+/// Blanks out the defaults of Python's type parameters.
 fn blank_type_parameter_defaults(text: &[u8]) -> Vec<u8> {
     let mut out = text.to_vec();
     for head in PYTHON_TYPE_PARAMETERS.find_iter(text) {
@@ -107,8 +107,8 @@ fn blank_type_parameter_defaults(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// TOML 1.1: inline tables may have several lines, comments and a last comma. Their line breaks follow behind
-/// them here, so that what comes next keeps its line.
+/// TOML 1.1 allows line breaks, comments and a trailing comma in inline tables. Their line breaks are moved behind the
+/// table, so that what follows keeps its line.
 fn join_inline_tables(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let (mut depth, mut breaks, mut comma) = (0usize, 0usize, None);
@@ -150,7 +150,7 @@ fn join_inline_tables(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Bytes of the TOML string at the start of `text`, with its quotes; of what is left where it does not end.
+/// Returns the length of the TOML string at the start of `text`, quotes included; the rest if it is not terminated.
 fn toml_string_length(text: &[u8]) -> usize {
     let quote = text[0];
     let marks = if text.starts_with(&[quote; 3]) { 3 } else { 1 };
@@ -174,7 +174,7 @@ mod tests {
         *,
     };
 
-    /// What grammars do not know of what languages have.
+    /// Constructs that the grammars do not support yet.
     const NEWER_SYNTAX: [(&str, &str); 11] = [
         ("a.rs", "unsafe extern \"C\" {\n    pub safe fn abs(x: i32) -> i32;\n    safe static X: u8;\n}\n"),
         ("a.ts", "export type * from \"./types\";\nexport type * as N from \"y\";\n"),

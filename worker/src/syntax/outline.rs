@@ -1,4 +1,4 @@
-//! What a file defines, and at which lines: a table of contents of source code, by tree-sitter's grammars.
+//! Outline of a source file: its definitions and their lines, from tree-sitter's grammars.
 
 use tree_sitter::Node;
 
@@ -8,29 +8,28 @@ use super::{
     language::{SourceLanguage, languages_for_path},
 };
 
-/// Definitions that are collected of one file: beyond it no answer shows them.
+/// Most definitions collected from one file; no answer shows more.
 const DEFINITIONS_MAX: usize = 5000;
 
-/// A definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutlineEntry {
-    /// Its first line, from 1.
+    /// First line, from 1.
     pub line: u64,
-    /// Its last line.
+    /// Last line, from 1.
     pub last_line: u64,
-    /// How many definitions it lies within.
+    /// Number of definitions that enclose it.
     pub depth: usize,
 }
 
-/// The definitions of a text in the order of its lines; `path` tells the language by its name. `None` where no
-/// grammar is known or the text is not parsed; a text that the grammar does not fit in places has the rest.
+/// Returns the definitions of a text in line order; the name in `path` determines the language. `None` if there is no
+/// grammar or the text was not parsed; if the grammar accepts only parts of it, the definitions of those parts.
 #[must_use]
 pub fn outline(path: &str, text: &[u8]) -> Option<Vec<OutlineEntry>> {
     if text.len() > PARSED_BYTES_MAX {
         return None;
     }
     let text = strip_bom(text);
-    // Where a name may mean several languages, the one that tells most is it.
+    // If a name fits several languages, the one with the most definitions is used.
     let each = languages_for_path(path).iter().filter_map(|language| outline_in_language(*language, text));
     each.max_by_key(Vec::len)
 }
@@ -49,8 +48,8 @@ fn collect_definitions(
     depth: usize,
     found: &mut Vec<OutlineEntry>,
 ) {
-    // A stack of our own, for a file may be nested as deep as it is long; with each node its parent's kind, for
-    // asking a node for its parent walks the tree from its root.
+    // An explicit stack, because a file can be nested as deep as it is long. Each node comes with its parent's kind:
+    // asking a node for its parent walks the tree from the root.
     let mut open = vec![(root, depth, "")];
     let mut cursor = root.walk();
     while let Some((node, depth, parent)) = open.pop() {
@@ -61,7 +60,7 @@ fn collect_definitions(
         if defines {
             let line = node.start_position().row as u64 + 1;
             let end = node.end_position();
-            // A node that ends with its line's break ends at the next line's first column.
+            // A node that ends with a line break ends at column 0 of the next line.
             let last = if end.column == 0 { end.row as u64 } else { end.row as u64 + 1 };
             found.push(OutlineEntry { line, last_line: last.max(line), depth });
         }
@@ -75,7 +74,7 @@ fn collect_definitions(
     }
 }
 
-/// Definitions within definitions within definitions … that are told; of data, keys of keys.
+/// Deepest nesting that is listed: definitions within definitions, or keys within keys for data.
 const fn depth_max(language: SourceLanguage) -> usize {
     match language {
         SourceLanguage::Json | SourceLanguage::Yaml => 1,
@@ -93,7 +92,7 @@ const fn depth_max(language: SourceLanguage) -> usize {
     }
 }
 
-/// Nodes that hold no definition worth a line: bodies of functions, where what is within is local.
+/// Nodes without definitions worth listing, such as function bodies, where everything is local.
 fn is_leaf(language: SourceLanguage, kind: &str, parent: &str) -> bool {
     match language {
         SourceLanguage::Rust => matches!(kind, "block" | "token_tree" | "use_declaration"),
@@ -112,7 +111,7 @@ fn is_leaf(language: SourceLanguage, kind: &str, parent: &str) -> bool {
     }
 }
 
-/// A type or a name space, whose members are definitions.
+/// Whether a node is a type or namespace, whose members are definitions.
 fn is_type_scope(kind: &str) -> bool {
     matches!(
         kind,

@@ -1,5 +1,5 @@
-//! Per language: a valid edit is silent, a breaking one is told with its line, and a file that was
-//! broken before stays silent unless it is made worse.
+//! Per language: a valid edit is silent, a breaking edit is reported with its line, and a file that was already broken
+//! stays silent unless the edit makes it worse.
 
 use super::{PARSED_BYTES_MAX, SyntaxVerdict, compare_syntax};
 
@@ -7,12 +7,12 @@ struct EditCase {
     path: &'static str,
     language: &'static str,
     text: &'static str,
-    /// Part of the text and what it becomes.
+    /// Part of the text and its replacement.
     valid: (&'static str, &'static str),
     breaking: (&'static str, &'static str),
-    /// Line of the file after the breaking edit that the verdict may name.
+    /// Lines of the file after the breaking edit that the verdict may report.
     lines: std::ops::RangeInclusive<usize>,
-    /// Text that is broken in this language and stands at the end of a file that is broken before.
+    /// Text that is invalid in this language, appended to make a file that is already broken.
     broken: &'static str,
 }
 
@@ -177,7 +177,7 @@ fn broken_file_is_reported_only_when_it_gets_worse() {
         );
         let mended = compare_syntax(case.path, Some(before.as_bytes()), case.text.as_bytes());
         assert_eq!(mended, SyntaxVerdict::NotWorse, "{}", case.path);
-        // A YAML file with an error is one error from its first line to its last: no second one shows.
+        // A YAML file with an error is a single error from first to last line, so a second one is not visible.
         if case.language == "YAML" {
             continue;
         }

@@ -1,5 +1,5 @@
-//! All tools there are, each by its name: what a model is told of it, and how it is run. What a call of each does, and
-//! which of them a run can have, is in [`calls`](crate::calls). Pure but for [`Tool::run`].
+//! Catalog of all tools by name: their specification for the model and their implementation. Their effects and the
+//! sets they belong to are in [`calls`](crate::calls). Pure except for [`ToolDefinition::run`].
 
 use docket_schema::{message::ToolSpec, tool::ToolSet};
 use futures_util::future::BoxFuture;
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::calls::{self, ARTIFACT_TOOLS, argument_schema, parse_args, tool_names_in_set};
 
-/// A tool.
+/// A tool of the catalog.
 pub(super) struct ToolDefinition {
     pub(super) name: &'static str,
     description: &'static str,
@@ -24,25 +24,25 @@ pub(super) struct ToolDefinition {
     pub(super) run: for<'a> fn(ToolContext<'a>, &'a Value) -> BoxFuture<'a, ToolOutcome>,
 }
 
-/// A row of the table: `sync` where running it waits for nothing, `git` where it is a git command.
+/// A row of the table: `sync` if the tool does not wait for anything, `git` if it is a git command.
 macro_rules! tool {
-    ($($module:ident)::+) => {
-        tool!(@row $($module)::+, |context, args| $($module)::+::run(context, args).await)
+    ($($module:ident)::+, $input:ident) => {
+        tool!(@row $($module)::+, $input, |context, args| $($module)::+::run(context, args).await)
     };
-    (sync $($module:ident)::+) => {
-        tool!(@row $($module)::+, |context, args| $($module)::+::run(context, &args))
+    (sync $($module:ident)::+, $input:ident) => {
+        tool!(@row $($module)::+, $input, |context, args| $($module)::+::run(context, &args))
     };
-    (git $verb:ident) => {
-        tool!(@row calls::git::$verb, |context, args| git::run(context, calls::git::$verb::NAME, args.git()).await)
+    (git $verb:ident, $input:ident) => {
+        tool!(@row calls::git::$verb, $input, |context, args| git::run(context, calls::git::$verb::NAME, args.git()).await)
     };
-    (@row $($module:ident)::+, |$context:ident, $args:ident| $outcome:expr) => {
-        Tool {
+    (@row $($module:ident)::+, $input:ident, |$context:ident, $args:ident| $outcome:expr) => {
+        ToolDefinition {
             name: $($module)::+::NAME,
             description: $($module)::+::DESCRIPTION,
-            schema: schema_of::<$($module)::+::Args>,
+            schema: argument_schema::<$($module)::+::$input>,
             run: |$context, args| {
                 Box::pin(async move {
-                    match parse::<$($module)::+::Args>($($module)::+::NAME, args) {
+                    match parse_args::<$($module)::+::$input>($($module)::+::NAME, args) {
                         Ok($args) => $outcome,
                         Err(text) => ToolOutcome::error($($module)::+::NAME, text),
                     }
@@ -52,58 +52,58 @@ macro_rules! tool {
     };
 }
 
-/// All of them; those of `core` first, in their order.
+/// All tools; those of `core` first, in their order.
 static TOOLS: [ToolDefinition; 35] = [
-    tool!(sync read_file),
-    tool!(edit_file),
-    tool!(create_file),
-    tool!(sync search_codebase),
-    tool!(sync list_files),
-    tool!(run_command),
-    tool!(test_command),
-    tool!(paths::write_file),
-    tool!(paths::append_file),
-    tool!(paths::move_file),
-    tool!(paths::copy_file),
-    tool!(sync paths::delete_file),
-    tool!(sync paths::make_folder),
-    tool!(sync paths::stat_file),
-    tool!(git status),
-    tool!(git diff),
-    tool!(git log),
-    tool!(git show),
-    tool!(git add),
-    tool!(git commit),
-    tool!(git branch),
-    tool!(git checkout),
-    tool!(venv::install),
-    tool!(venv::run),
-    tool!(memory::save),
-    tool!(memory::recall),
-    tool!(memory::delete),
-    tool!(sync read_output),
-    // In no set: the runtime's own, and those that an engine gives to its roles.
-    tool!(sync show_file),
-    tool!(sync show_changes),
-    tool!(survey),
-    tool!(sync artifacts::plan_card),
-    tool!(sync artifacts::diff_card),
-    tool!(sync artifacts::review_report),
-    tool!(sync artifacts::complete_task),
+    tool!(sync read_file, ReadFileArgs),
+    tool!(edit_file, EditFileArgs),
+    tool!(create_file, CreateFileArgs),
+    tool!(sync search_codebase, SearchCodebaseArgs),
+    tool!(sync list_files, ListFilesArgs),
+    tool!(run_command, CommandArgs),
+    tool!(test_command, RunTestsArgs),
+    tool!(paths::write_file, WriteFileArgs),
+    tool!(paths::append_file, AppendFileArgs),
+    tool!(paths::move_file, MoveFileArgs),
+    tool!(paths::copy_file, CopyFileArgs),
+    tool!(sync paths::delete_file, DeleteFileArgs),
+    tool!(sync paths::make_folder, MakeFolderArgs),
+    tool!(sync paths::stat_file, StatFileArgs),
+    tool!(git status, GitStatusArgs),
+    tool!(git diff, GitDiffArgs),
+    tool!(git log, GitLogArgs),
+    tool!(git show, GitShowArgs),
+    tool!(git add, GitAddArgs),
+    tool!(git commit, GitCommitArgs),
+    tool!(git branch, GitBranchArgs),
+    tool!(git checkout, GitCheckoutArgs),
+    tool!(venv::install, VenvInstallArgs),
+    tool!(venv::run, CommandArgs),
+    tool!(memory::save, MemorySaveArgs),
+    tool!(memory::recall, MemoryRecallArgs),
+    tool!(memory::delete, MemoryDeleteArgs),
+    tool!(sync read_output, ReadOutputArgs),
+    // In no set: the runtime's own tools, and those that an engine gives to its roles.
+    tool!(sync show_file, ShowFileArgs),
+    tool!(sync show_changes, ShowChangesArgs),
+    tool!(survey, SurveyArgs),
+    tool!(sync artifacts::plan_card, PlanCardArgs),
+    tool!(sync artifacts::diff_card, DiffCardArgs),
+    tool!(sync artifacts::review_report, ReviewReportArgs),
+    tool!(sync artifacts::complete_task, CompleteTaskArgs),
 ];
 
-/// The tool of this name, in whatever set.
+/// Finds a tool by name, in any set.
 pub(super) fn find_tool(name: &str) -> Option<&'static ToolDefinition> {
     TOOLS.iter().find(|tool| tool.name == name)
 }
 
-/// The tools of a set as a model is told of them: always in this order and to the byte the same.
+/// Specifications of the tools in a set for the model: always in this order and byte for byte the same.
 #[must_use]
 pub fn tool_specs(set: ToolSet) -> Vec<ToolSpec> {
     tool_names_in_set(set).iter().filter_map(|name| tool_spec(name)).collect()
 }
 
-/// The tools by which a role hands a structured result to the runtime, as a model is told of them.
+/// Specifications of the tools by which a role returns a structured result.
 #[must_use]
 pub fn card_specs() -> Vec<ToolSpec> {
     ARTIFACT_TOOLS.iter().filter_map(|name| tool_spec(name)).collect()
@@ -158,8 +158,8 @@ mod tests {
         insta::assert_json_snapshot!(card_specs());
     }
 
-    /// A worked example: a tool of one's own. All of it stands here but its rows in `TOOLS` and in `ACTS`,
-    /// and the sets that are to have it.
+    /// A worked example of a custom tool. It is complete except for its rows in `TOOLS` and in the effects table, and
+    /// the sets that should include it.
     mod count_lines {
         use schemars::JsonSchema;
         use serde::Deserialize;
@@ -181,7 +181,7 @@ mod tests {
             path: String,
         }
 
-        /// All access to files goes through the context's folder; what goes wrong is an answer to the model.
+        /// All file access uses the context's directory handle; failures are answers to the model.
         pub(super) fn run(context: ToolContext<'_>, args: &CountLinesArgs) -> ToolOutcome {
             let read = parse_workspace_path(&args.path).map_err(|error| error.to_string());
             let read =
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn custom_tool_takes_one_row() {
-        let row = tool!(sync count_lines);
+        let row = tool!(sync count_lines, CountLinesArgs);
         let place = super::super::testing::TestWorkspace::new(&[("a", "1\n2\n")]);
         let call = |args: Value| {
             place.with_context(|context| Box::pin(async move { (row.run)(context, &args).await }))

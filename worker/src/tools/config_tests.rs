@@ -1,10 +1,10 @@
-//! Configuration files are edited, never replaced whole, whichever form the edit comes in.
+//! Configuration files are edited, never replaced as a whole, whichever form the edit takes.
 
 use serde_json::{Value, json};
 
 use super::testing::TestWorkspace;
 
-/// Configuration files, a line of each and what an honest edit makes of it.
+/// Configuration files with one line of each and a legitimate edit of it.
 const FILES: [(&str, &str, &str, &str); 6] = [
     (
         "Cargo.toml",
@@ -46,7 +46,7 @@ const FILES: [(&str, &str, &str, &str); 6] = [
 
 const REPLACEMENT: &str = "# made anew\nother = true\n";
 
-/// The change from `old` to `new`, both whole lines, in every form that edit_file takes.
+/// The change from `old` to `new`, both full lines, in every form that edit_file accepts.
 fn edit_calls(path: &str, old: &str, new: &str) -> Vec<(&'static str, Value)> {
     let marked =
         |sign: char, text: &str| -> String { text.lines().map(|line| format!("{sign}{line}\n")).collect() };

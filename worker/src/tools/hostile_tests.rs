@@ -1,4 +1,4 @@
-//! File tools in a workspace that is against them: what leads out, what never ends, what changes meanwhile.
+//! File tools in a hostile workspace: links that lead outside, reads that never end, concurrent changes.
 
 use std::{
     ffi::CString,
@@ -20,14 +20,14 @@ use super::{ToolOutcome, testing::TestWorkspace};
 
 const CANARY: &str = "canary-from-outside";
 
-/// Far above what any call here takes.
+/// Far more than any call here takes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn make_fifo(path: &Path) {
     nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("fifo");
 }
 
-/// Makes a call that must come back: the thread of one that does not is left behind.
+/// Makes a call that must return in time; a hanging call's thread is left behind.
 fn call_with_timeout(mut w: TestWorkspace, name: &'static str, args: Value) -> (TestWorkspace, ToolOutcome) {
     let (told, answer) = sync_channel(1);
     thread::spawn(move || {
@@ -37,7 +37,7 @@ fn call_with_timeout(mut w: TestWorkspace, name: &'static str, args: Value) -> (
     answer.recv_timeout(CALL_TIMEOUT).unwrap_or_else(|_| panic!("{name} hangs"))
 }
 
-/// A path comes back in an error as it was given, and an error is read on terminals.
+/// An error quotes the path as it was given, and errors are read on terminals.
 #[test]
 fn error_messages_escape_hidden_characters() {
     let evil = "a\u{1b}[2J\u{7}\r\u{202e}b\u{9b}c";
@@ -115,7 +115,7 @@ fn endless_files_are_refused_at_once() {
     }
 }
 
-/// An ignore file that is a link would tell, by what it hides, what the file it points to holds.
+/// An ignore file that is a link would reveal its target's contents by what it hides.
 #[test]
 fn ignore_file_outside_the_workspace_is_not_read() {
     let outside = tempfile::tempdir().expect("temp");
@@ -219,7 +219,7 @@ fn hard_link_to_an_outside_file_is_not_read_or_written() {
     assert_eq!(std::fs::read_to_string(&secret).expect("reads"), CANARY);
 }
 
-/// Exchanges two names again and again, until it is told to end.
+/// Exchanges two names repeatedly until it is stopped.
 struct LinkSwapper {
     end: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
@@ -262,7 +262,7 @@ fn folder_swapped_for_a_link_does_not_lead_outside() {
     let mut w = TestWorkspace::new(&[("d/f.txt", "inside\n"), ("given.txt", "x\n")]);
     symlink(outside.path(), w.full_path("link")).expect("links");
     let swapper = LinkSwapper::new(&w.full_path("d"), &w.full_path("link"));
-    // The control: looking first and opening then loses.
+    // Control: checking first and opening afterwards loses the race.
     let lost = (0..200_000).any(|_| {
         let path = w.full_path("d");
         let is_folder = std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());

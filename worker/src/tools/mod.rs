@@ -1,9 +1,9 @@
-//! The tools of a model, seven or the wide set: one file each with its arguments, limits, code and tests.
+//! The model's tools, in the core and the wide set: one file each with its arguments, limits, code and tests.
 //!
-//! Called by the driver, which gives the workspace as a directory handle, a runner for commands and
-//! what the run has read. Invariants: no file access but through that handle; a bad argument, an
-//! unknown tool or a refused call is an answer to the model, never an error of the program; `specs_of` is pure and
-//! the same to the byte on any machine.
+//! Called by the run loop, which passes the workspace as a directory handle, a command runner and the run's read set.
+//! Invariants: files are accessed only through that handle; a bad argument, an unknown tool or a refused call is an
+//! answer to the model, never an error of the program; `tool_specs` is pure and byte for byte the same on any
+//! machine.
 
 mod artifacts;
 mod catalog;
@@ -28,8 +28,8 @@ pub(crate) mod text;
 pub use super::shell::quote;
 pub(crate) use super::shell::with_pipefail;
 pub use crate::calls::{
-    CallLabel, DELEGATE, DelegateRequest, FullOutputs, call_labels_in_set, delegate_tool_spec,
-    full_output_note, labels, parse_delegate_args, recovery_class, recovery_class_in_set,
+    CallLabel, DELEGATE, DelegateCall, FullOutputs, call_labels_in_set, delegate_tool_spec,
+    full_output_note, call_labels, parse_delegate_args, recovery_class, recovery_class_in_set,
     requested_full_output, selectable_tool_names, set_has_tool, uses_external_state, waits_on_external_io,
 };
 pub(crate) use crate::calls::{
@@ -38,11 +38,11 @@ pub(crate) use crate::calls::{
 };
 pub use artifacts::{
     COMPLETE_TASK, DIFF_CARD, DiffCard, PLAN_CARD, REVIEW_REPORT, parse_completion_summary, parse_diff_card,
-    plan_card, review_report,
+    parse_plan_card, parse_review_report,
 };
 pub use catalog::{card_specs, tool_specs};
 pub use checks::auto_fix::fix_failed_check;
-pub use checks::lint::{BatchChanges, LintBaseline, LintBatch, LintReport, lint_baseline, lint_batch};
+pub use checks::lint::{BatchChanges, LintBaselineResult, LintBatch, LintReport, lint_baseline, lint_batch};
 pub use checks::syntax_check::{
     OtherChecks, is_syntax_gate, reports_worse_syntax, run_syntax_gate, syntax_gate,
 };

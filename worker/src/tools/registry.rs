@@ -1,4 +1,4 @@
-//! The tools by name: their specifications, and the one way to run them.
+//! Tool registry: specifications by name, and the single entry point to run a tool.
 
 use docket_schema::{message::ToolSpec, tool::ToolSet};
 use serde_json::Value;
@@ -9,14 +9,14 @@ use super::{
 };
 use crate::calls::{DELEGATE, selectable_tool_names};
 
-/// The tools of a run that asks for no other set.
+/// Specifications of the default tool set.
 #[must_use]
 pub fn core_tool_specs() -> Vec<ToolSpec> {
     tool_specs(ToolSet::Core)
 }
 
-/// The tool that a name means: some models put a namespace before it (`functions.edit_file`), and some servers leave
-/// a mark of their template behind it (`edit_file<|channel|>json`). A name that means none stays as it is.
+/// Resolves a tool name: some models add a namespace in front (`functions.edit_file`), and some servers leave a
+/// template mark behind (`edit_file<|channel|>json`). An unknown name is returned unchanged.
 #[must_use]
 pub fn canonical_tool_name(name: &str) -> &str {
     let known = |name: &str| find_tool(name).is_some() || name == DELEGATE;
@@ -25,7 +25,7 @@ pub fn canonical_tool_name(name: &str) -> &str {
     if !known(name) && known(bare) { bare } else { name }
 }
 
-/// Runs the tool `name`. A name that no tool has and arguments that do not fit are answers too.
+/// Runs the tool `name`. Unknown names and invalid arguments become answers too.
 pub async fn execute_tool(context: ToolContext<'_>, name: &str, args: &Value) -> ToolOutcome {
     match find_tool(name) {
         Some(tool) => (tool.run)(context, args).await,
@@ -33,7 +33,7 @@ pub async fn execute_tool(context: ToolContext<'_>, name: &str, args: &Value) ->
     }
 }
 
-/// The answer to a name that none of these tools has.
+/// The answer to an unknown tool name.
 pub fn unknown_tool<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> ToolOutcome {
     let shown: String = name.chars().take(80).collect();
     let known: Vec<&str> = known.into_iter().collect();

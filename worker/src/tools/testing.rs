@@ -1,4 +1,4 @@
-//! For the tools' tests: a workspace in a temporary folder, and a runner that really starts shells.
+//! Test helpers for tools: a workspace in a temporary folder, and a runner that really starts shells.
 
 use std::{
     io::Read as _,
@@ -16,9 +16,9 @@ use super::{
     execute_tool,
 };
 
-/// Whether a program or Python module is there. With `CI` set what is missing fails, as every real
-/// part of a test does; else the test says that it skips.
-#[expect(clippy::print_stderr, reason = "a part that does not run must be seen")]
+/// Whether a program or Python module is installed. With `CI` set a missing one fails, like every dependency of a
+/// test; otherwise the test reports that it is skipped.
+#[expect(clippy::print_stderr, reason = "a skipped part must be visible")]
 pub(crate) fn has_program(name: &str) -> bool {
     let line = format!("command -v {name} >/dev/null || python3 -c 'import {name}' 2>/dev/null");
     let spec = CommandSpec { shell: line, cwd: None, timeout_ms: 10_000 };
@@ -55,12 +55,12 @@ impl TestWorkspace {
         out
     }
 
-    /// From now on a command's end is not learned: it ran, and its sandbox is lost.
+    /// From now on the end of a command is unknown: it ran, but its sandbox is lost.
     pub(crate) fn lose_sandbox(&mut self) {
         self.runner.failure = RunnerFailure::Host;
     }
 
-    /// From now on a command runs to its end, and the workspace cannot be put in order after it.
+    /// From now on a command runs to its end, but the workspace cannot be restored after it.
     pub(crate) fn fail_restore(&mut self) {
         self.runner.failure = RunnerFailure::Workspace;
     }
@@ -110,7 +110,7 @@ impl TestWorkspace {
         out
     }
 
-    /// Does something in it as a tool would.
+    /// Runs a closure with the context that a tool gets.
     pub(crate) fn with_context<'a, T>(
         &'a self,
         act: impl FnOnce(ToolContext<'a>) -> LocalBoxFuture<'a, T>,
@@ -130,7 +130,7 @@ impl TestWorkspace {
         runtime.block_on(act(context))
     }
 
-    /// Runs a tool and takes what it read into the read set, as the driver does.
+    /// Runs a tool and adds what it read to the read set, as the run loop does.
     pub(crate) fn call_tool(&mut self, name: &str, args: Value) -> ToolOutcome {
         let outcome = self.with_context(|context| Box::pin(execute_tool(context, name, &args)));
         for seen in &outcome.facts.read {
@@ -145,7 +145,7 @@ struct ShellRunner {
     failure: RunnerFailure,
 }
 
-/// What goes wrong after a command.
+/// A failure after a command.
 enum RunnerFailure {
     Never,
     Host,

@@ -1,7 +1,7 @@
-//! How content reaches and leaves the workspace code: by reference, through traits the caller implements.
+//! Blob access for the workspace code, through traits that the caller implements.
 //!
-//! The workspace knows no coordinator. Whoever calls it hands in a reader ([`Blobs`]) or a sink
-//! ([`BlobSink`]), and ships the [`PendingBlobs`] of a snapshot together with its append.
+//! The workspace code knows no coordinator. Its caller passes in a reader ([`BlobReader`]) or a sink
+//! ([`BlobSink`]), and sends the [`PendingBlobs`] of a snapshot together with its append.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,47 +12,46 @@ use std::{
 use bytes::Bytes;
 use docket_schema::{content::BlobRef, ids::BlobHash};
 
-/// Why a blob did not come, or did not go.
+/// Why a blob could not be read or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
-    /// The store does not hold it.
+    /// The store does not have the blob.
     #[error(
-        "blob {0} is missing: the store lost it, or it was never sent; `docket verify` names what else is gone"
+        "blob {0} is missing: the store lost it or it was never uploaded; `docket verify` lists other missing blobs"
     )]
     Missing(BlobHash),
-    /// The bytes that came are not those of the reference.
-    #[error("blob {0} is damaged: its bytes have another hash; `docket verify` names what else is")]
+    /// The received bytes do not match the reference.
+    #[error("blob {0} is damaged: its bytes do not match its hash; `docket verify` lists other damage")]
     Damaged(BlobHash),
-    /// The store could not be asked.
-    #[error("the blob store did not answer; try again once it is reachable")]
+    /// The store could not be reached.
+    #[error("the blob store did not respond; try again when it is reachable")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// Reads blobs.
 pub trait BlobReader: Sync {
-    /// The bytes of `blob`. Callers check them against the reference.
+    /// Returns the bytes of `blob`. Callers check them against the reference.
     ///
     /// # Errors
-    /// [`BlobError`].
+    /// [`BlobError`] if the blob is missing or the store is unavailable.
     fn get(&self, blob: &BlobRef) -> impl Future<Output = Result<Bytes, BlobError>> + Send;
 }
 
-/// Takes blobs one by one, so that a large base never stands in memory as a whole.
+/// Stores blobs one by one, so that a large base is never held in memory as a whole.
 pub trait BlobSink: Send {
     /// Stores `bytes`, whose reference is `blob`.
     ///
     /// # Errors
-    /// [`BlobError::Unavailable`].
+    /// [`BlobError::Unavailable`] if the store cannot be reached.
     fn put(&mut self, blob: BlobRef, bytes: Vec<u8>) -> impl Future<Output = Result<(), BlobError>> + Send;
 }
 
-/// Reads a blob and checks that it is the one asked for.
+/// Reads a blob and verifies its hash and size.
 pub(super) async fn get_verified(blobs: &impl BlobReader, blob: &BlobRef) -> Result<Bytes, BlobError> {
     let bytes = blobs.get(blob).await?;
     if BlobRef::for_bytes(&bytes) == *blob { Ok(bytes) } else { Err(BlobError::Damaged(blob.hash)) }
 }
 
-/// Blobs that the caller must ship with the append that names them; each content once.
+/// Blobs that the caller must send with the append that references them; each content once.
 #[derive(Debug, Default)]
 pub struct PendingBlobs {
     blobs: Vec<(BlobRef, Vec<u8>)>,
@@ -76,50 +75,45 @@ impl PendingBlobs {
             .for_each(|(blob, bytes)| self.push(blob, bytes));
     }
 
-    /// The blobs in the order in which the snapshot met them.
+    /// The blobs, in the order in which the snapshot found them.
     pub fn into_vec(self) -> Vec<(BlobRef, Vec<u8>)> {
         self.blobs
     }
 
-    /// The blobs, borrowed.
     pub fn iter(&self) -> impl Iterator<Item = &(BlobRef, Vec<u8>)> {
         self.blobs.iter()
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.blobs.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.blobs.is_empty()
     }
 
-    /// Their sizes together, in bytes.
+    /// The combined size of all blobs, in bytes.
     pub const fn total_bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// A store in memory: for small bases that travel with a request, and for tests.
+/// An in-memory blob store, for small bases that are sent with a request and for tests.
 #[derive(Debug, Default, Clone)]
 pub struct MemoryBlobs {
     blobs: BTreeMap<BlobHash, Bytes>,
 }
 
 impl MemoryBlobs {
-    /// Adds all of `pending`.
     pub fn extend(&mut self, pending: PendingBlobs) {
         self.blobs.extend(pending.blobs.into_iter().map(|(blob, bytes)| (blob.hash, Bytes::from(bytes))));
     }
 
-    /// How many distinct blobs it holds.
+    /// The number of distinct blobs.
     pub fn len(&self) -> usize {
         self.blobs.len()
     }
 
-    /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.blobs.is_empty()
     }

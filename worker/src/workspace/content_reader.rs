@@ -1,7 +1,8 @@
-//! Content by hash: from the base's git objects where the base holds it, else from the blobs of the log.
+//! Reads content by hash: from the base's git objects if the base has it, otherwise from the blobs of the
+//! log.
 //!
-//! The base's files have no blobs of their own (the pack holds them), so whoever reads a recorded tree comes
-//! through here. Used by restore, deliver, view and the reading commands.
+//! The base's files have no blobs of their own because its pack contains them, so all code that reads a
+//! recorded tree uses this module: restore, delivery, tree views and the commands that show history.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -20,14 +21,13 @@ use super::{
     repository::git::{GitCallError, GitDir, ObjectFormat},
 };
 
-/// Why content could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentsError {
-    /// A blob of the log.
-    #[error("a recorded content could not be read")]
+    /// A blob of the log could not be read.
+    #[error("recorded content could not be read")]
     Blob(#[from] BlobError),
-    /// The base's pack.
-    #[error("the cached base could not be read; it is made anew once its folder in the cache is removed")]
+    /// The base's pack could not be read.
+    #[error("the cached base could not be read; remove its folder in the cache to rebuild it")]
     Git(#[from] GitCallError),
 }
 
@@ -50,7 +50,7 @@ pub(super) struct CachedGitBase {
 }
 
 impl BaseObjects {
-    /// The base as it is recorded.
+    /// The recorded base.
     pub fn base(&self) -> &WorkspaceBase {
         &self.base
     }
@@ -60,15 +60,15 @@ impl BaseObjects {
         &self.manifest
     }
 
-    /// The folder of git objects in the cache.
+    /// The git object folder in the cache.
     pub fn objects_folder(&self) -> Option<PathBuf> {
         self.git.as_ref().map(|git| git.dir.path().join("objects"))
     }
 
-    /// The content of a file of the base; `None` where it holds none at `path`.
+    /// Returns the content of a file of the base; `None` if there is no file at `path`.
     ///
     /// # Errors
-    /// [`ContentsError`].
+    /// [`ContentsError`] if the content cannot be read.
     pub async fn read_file(&self, path: &WorkspacePath) -> Result<Option<Bytes>, ContentsError> {
         match self.manifest.entries.get(path) {
             Some(entry) if entry.kind == EntryKind::File => {
@@ -84,7 +84,7 @@ impl BaseObjects {
     }
 }
 
-/// A base's own contents are in no blobs.
+/// A reader without blobs: a base's own contents are all in its pack.
 struct NoBlobs;
 
 impl BlobReader for NoBlobs {
@@ -105,10 +105,10 @@ impl<'a, B: BlobReader> ContentReader<'a, B> {
         Self { base, blobs }
     }
 
-    /// The content of one entry; empty for a folder.
+    /// Returns the content of one entry; empty for a folder.
     ///
     /// # Errors
-    /// [`ContentsError`].
+    /// [`ContentsError`] if the content cannot be read.
     pub async fn read_entry(&self, entry: &Entry) -> Result<Bytes, ContentsError> {
         let mut all = BTreeMap::new();
         self.for_each_content(&[*entry], |hash, bytes| {
@@ -119,7 +119,8 @@ impl<'a, B: BlobReader> ContentReader<'a, B> {
         Ok(all.remove(&entry.hash).unwrap_or_default())
     }
 
-    /// Calls `each` once for every distinct content of `entries`, in no order; few are in memory at a time.
+    /// Calls `each` once for every distinct content of `entries`, in no particular order. Only a few contents
+    /// are in memory at a time.
     pub(super) async fn for_each_content<E: From<ContentsError>>(
         &self,
         entries: &[Entry],
@@ -144,7 +145,7 @@ impl<'a, B: BlobReader> ContentReader<'a, B> {
         if let Some(git) = &self.base.git {
             let damaged = |hash| ContentsError::Blob(BlobError::Damaged(hash));
             let read = git.dir.read_blobs(&objects, |at, bytes| {
-                if BlobHash::of(&bytes) != hashes[at] {
+                if BlobHash::hash_bytes(&bytes) != hashes[at] {
                     return Err(ReadAbort::Caller(E::from(damaged(hashes[at]))));
                 }
                 each(hashes[at], Bytes::from(bytes)).map_err(ReadAbort::Caller)
@@ -163,7 +164,7 @@ impl<'a, B: BlobReader> ContentReader<'a, B> {
     }
 }
 
-/// What ended a reading early: git itself, or the caller's own step.
+/// What ended reading early: git itself or the caller's callback.
 enum ReadAbort<E> {
     Git(GitCallError),
     Caller(E),

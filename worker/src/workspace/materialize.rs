@@ -1,9 +1,9 @@
-//! Making a workspace of a recorded base, on a machine that may never have seen its repository.
+//! Creates a workspace from a recorded base, on a machine that may never have seen its repository.
 //!
-//! The pack goes into a cache that all workspaces of the base share; the workspace gets a `.git` of its own
-//! that borrows from there. Every file is written by docket from the exact bytes of the commit and checked
-//! against the manifest; git checks nothing out, so no filter can run. Called by the driver at the start of
-//! a run, and by the commands that look at the past.
+//! The pack goes into a cache shared by all workspaces of the base; the workspace gets a `.git` of its own
+//! that borrows from there. docket writes every file from the exact bytes of the commit and checks it against
+//! the manifest; git checks nothing out, so no filter can run. Called by the run loop at the start of a run,
+//! and by the commands that show history.
 
 use std::{
     collections::HashMap,
@@ -45,53 +45,51 @@ use super::{
     },
 };
 
-/// How workspaces are made on this machine.
+/// How workspaces are created on this machine.
 #[derive(Debug, Clone)]
 pub struct WorkspaceOptions {
-    /// Folder for packs of bases, shared by all processes of this machine; made if missing.
+    /// Folder for packs of bases, shared by all processes of this machine; created if missing.
     pub cache_dir: PathBuf,
-    /// Owner of what is written; docket's own user if `None`.
+    /// Owner of written files; docket's own user if `None`.
     pub owner: Option<FileOwner>,
     /// Files larger than this, in bytes, are left out of snapshots.
     pub file_bytes_max: u64,
 }
 
 impl WorkspaceOptions {
-    /// The defaults, with this cache.
+    /// The defaults, with the given cache folder.
     pub fn new(cache_dir: PathBuf) -> Self {
         Self { cache_dir, owner: None, file_bytes_max: FILE_BYTES_MAX }
     }
 }
 
-/// Why there is no workspace.
+/// Why a workspace could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum MaterializeError {
-    /// Something is there already.
-    #[error("{0} is not empty: a workspace is made in a new folder only; remove it or name another")]
+    /// The folder is not empty.
+    #[error("{0} is not empty: a workspace needs a new folder; remove this one or choose another")]
     NotEmpty(PathBuf),
-    /// The file system refused.
+    /// A file system operation failed.
     #[error("cannot write {path}: check the permissions and the free space")]
     Io {
-        /// Where.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// A blob of the base.
+    /// A blob of the base could not be read.
     #[error("a blob of the base could not be read")]
     Blob(#[from] BlobError),
-    /// The manifest does not decode.
+    /// The manifest cannot be decoded.
     #[error("the base's list of files is damaged")]
     Manifest(#[from] ManifestError),
     /// The parts of the base contradict each other.
-    #[error("the base of this task is damaged: {0}; submit the task anew")]
+    #[error("the base of this task is damaged: {0}; submit the task again")]
     DamagedBase(String),
     /// git could not read the pack.
     #[error("git could not read the base's pack")]
     Git(#[from] GitCallError),
-    /// The finished workspace could not be looked at.
-    #[error("the workspace could not be read after it was made")]
+    /// The finished workspace could not be scanned.
+    #[error("the workspace could not be read after it was created")]
     Scan(#[from] SnapshotError),
 }
 
@@ -105,10 +103,10 @@ impl MaterializeError {
     }
 }
 
-/// Makes a workspace of `base` in `dir`, which must be empty or not there. Blocks on the file system.
+/// Creates a workspace of `base` in `dir`, which must be empty or missing. Blocks on the file system.
 ///
 /// # Errors
-/// [`MaterializeError`]; `dir` may then hold a part of the files.
+/// [`MaterializeError`]; `dir` may then contain some of the files.
 pub async fn materialize(
     dir: &Path,
     base: &WorkspaceBase,
@@ -129,7 +127,7 @@ pub async fn materialize(
     let result = write_base_files(&mut workspace).await;
     let base = &workspace.base.base;
     match result {
-        // A cache that was damaged since it was written: from the blobs once more, then the error stands.
+        // A damaged cache entry: fetch the blobs once more, then report the error.
         Err(MaterializeError::Git(_) | MaterializeError::DamagedBase(_)) if base.git.is_some() => {
             remove_cached_base(base, &options.cache_dir);
             let again = ensure_cached_base(base, blobs, &options.cache_dir).await?;
@@ -142,11 +140,11 @@ pub async fn materialize(
 }
 
 impl Workspace {
-    /// Takes up a workspace that stands in `dir`, in whatever state: it must be [restored](super::restore)
-    /// before its first snapshot.
+    /// Opens an existing workspace in `dir`, whatever its state: it must be [restored](super::restore) before
+    /// its first snapshot.
     ///
     /// # Errors
-    /// [`MaterializeError`].
+    /// [`MaterializeError`] if the base cannot be read or `dir` cannot be opened.
     pub async fn open(
         dir: &Path,
         base: &WorkspaceBase,
@@ -182,7 +180,7 @@ impl Workspace {
     }
 }
 
-/// Writes all files and the git folder, and fills the index with what was written.
+/// Writes all files and the git folder, and fills the index with the written files.
 async fn write_base_files(workspace: &mut Workspace) -> Result<(), MaterializeError> {
     let path = workspace.path.clone();
     let errno = MaterializeError::errno_error_at(&path);
@@ -204,9 +202,9 @@ async fn write_base_files(workspace: &mut Workspace) -> Result<(), MaterializeEr
         git.dir
             .read_blobs(&objects, |at, bytes| {
                 let (path, entry) = files[at];
-                if BlobHash::of(&bytes) != entry.hash {
+                if BlobHash::hash_bytes(&bytes) != entry.hash {
                     return Err(MaterializeError::DamagedBase(format!(
-                        "`{path}` has another content than recorded"
+                        "the content of `{path}` differs from the record"
                     )));
                 }
                 if split_path(path.as_bytes()).1 == b".gitignore" {
@@ -253,7 +251,7 @@ async fn write_base_files(workspace: &mut Workspace) -> Result<(), MaterializeEr
 
 type WrittenFiles = Vec<(WorkspacePath, Entry, nix::sys::stat::FileStat)>;
 
-/// The index of what was just written, so that the first walk reads none of it again.
+/// Builds the index of freshly written files, so that the first walk reads none of them again.
 fn build_index(
     root: &impl AsFd,
     rules: &IgnoreRules,
@@ -275,8 +273,8 @@ fn build_index(
     Ok(index)
 }
 
-/// Whether the ignore rules name the folder is part of its slot: inside such a one only what the base has is
-/// captured.
+/// The slot records whether the ignore rules match the folder: inside such a folder only paths of the base
+/// are captured.
 fn index_folder(
     root: &impl AsFd,
     rules: &IgnoreRules,
@@ -322,7 +320,7 @@ async fn read_ignore_rules(base: &BaseObjects) -> Result<IgnoreRules, Materializ
     Ok(rules)
 }
 
-/// The `.git` of a fresh workspace, path by path; the same bytes on every machine.
+/// The `.git` of a new workspace, path by path; identical on every machine.
 pub(super) fn initial_git_files(base: &BaseObjects) -> Vec<(WorkspacePath, Entry, Bytes)> {
     let (Some(git), Some(recorded)) = (&base.git, &base.base.git) else { return Vec::new() };
     let branch = recorded.branch.as_deref().filter(|name| is_branch_name(name)).unwrap_or("main");
@@ -339,10 +337,10 @@ pub(super) fn initial_git_files(base: &BaseObjects) -> Vec<(WorkspacePath, Entry
         (".git/shallow".to_owned(), format!("{}\n", recorded.commit).into()),
     ];
     let files = files.into_iter().map(|(path, bytes)| {
-        let (size, hash) = (bytes.len() as u64, BlobHash::of(&bytes));
+        let (size, hash) = (bytes.len() as u64, BlobHash::hash_bytes(&bytes));
         (path, Entry { kind: EntryKind::File, mode: 0o644, size, hash }, bytes)
     });
-    // `info` holds the alternates alone, which no snapshot sees: so it counts as empty.
+    // `info` contains only the alternates, which snapshots exclude, so it counts as empty.
     let folders = [".git/objects/info", ".git/objects/pack", ".git/refs/tags"];
     let folders = folders.map(|path| (path.to_owned(), folder_entry(DEFAULT_FOLDER_MODE), Bytes::new()));
     let all = files.chain(folders);
@@ -352,7 +350,7 @@ pub(super) fn initial_git_files(base: &BaseObjects) -> Vec<(WorkspacePath, Entry
     .collect()
 }
 
-/// What git accepts below `refs/heads/`, more strictly than git itself.
+/// Whether git accepts the name below `refs/heads/`; stricter than git itself.
 fn is_branch_name(name: &str) -> bool {
     let part_ok = |part: &str| {
         !part.is_empty() && !part.starts_with(['.', '-']) && !part.ends_with('.') && !part.ends_with(".lock")
@@ -366,16 +364,16 @@ pub(super) fn write_alternates(writer: &mut TreeWriter, base: &BaseObjects) -> n
     let Some(objects) = base.objects_folder() else { return Ok(()) };
     let bytes = format_alternates(&[&objects]);
     let entry =
-        Entry { kind: EntryKind::File, mode: 0o644, size: bytes.len() as u64, hash: BlobHash::of(&bytes) };
+        Entry { kind: EntryKind::File, mode: 0o644, size: bytes.len() as u64, hash: BlobHash::hash_bytes(&bytes) };
     let path = WorkspacePath::new(ALTERNATES_PATH).expect("a constant without empty parts or dots");
     writer.write_entry(&path, &entry, &bytes)
 }
 
-/// The base's objects on this machine: from the cache, or written there from `blobs`. Two processes may do
-/// this at the same time; one folder wins and both use it.
+/// Returns the base's objects on this machine: from the cache, or written there from `blobs`. If two
+/// processes do this at the same time, one folder wins and both use it.
 ///
 /// # Errors
-/// [`MaterializeError`].
+/// [`MaterializeError`] if a blob is missing or damaged, or the cache cannot be written.
 pub async fn ensure_cached_base(
     base: &WorkspaceBase,
     blobs: &impl BlobReader,
@@ -384,7 +382,7 @@ pub async fn ensure_cached_base(
     let manifest = Manifest::decode(&get_verified(blobs, &base.manifest).await?)?;
     if manifest.tree_hash() != base.tree {
         return Err(MaterializeError::DamagedBase(
-            "its list of files has another tree hash than recorded".to_owned(),
+            "the tree hash of its file list differs from the record".to_owned(),
         ));
     }
     for path in manifest.entries.keys() {
@@ -394,17 +392,17 @@ pub async fn ensure_cached_base(
         return Ok(BaseObjects { base: base.clone(), manifest, git: None });
     };
     let format = ObjectFormat::from_hex_oid(&recorded.commit)
-        .ok_or_else(|| MaterializeError::DamagedBase("its commit is no object name".to_owned()))?;
+        .ok_or_else(|| MaterializeError::DamagedBase("its commit is not a valid object name".to_owned()))?;
     let dir = cache_dir.join(base_cache_key(recorded));
     if !dir.is_dir() {
         write_cached_base(&dir, recorded, format, blobs, cache_dir).await?;
     }
     let index = match fs::read(dir.join("index")) {
-        Ok(bytes) if BlobHash::of(&bytes) == recorded.index.hash => Bytes::from(bytes),
+        Ok(bytes) if BlobHash::hash_bytes(&bytes) == recorded.index.hash => Bytes::from(bytes),
         Ok(_) | Err(_) => get_verified(blobs, &recorded.index).await?,
     };
     let mut objects = HashMap::new();
-    let unread = || MaterializeError::DamagedBase("git's index file does not read".to_owned());
+    let unread = || MaterializeError::DamagedBase("git's index file cannot be parsed".to_owned());
     let mut add = |index: &[u8], prefix: &[u8]| {
         for file in parse_git_index(index, format).ok_or_else(unread)? {
             let entry = WorkspacePath::new(join_path(prefix, &file.path))
@@ -451,26 +449,26 @@ async fn write_cached_base(
     fs::set_permissions(temporary.path(), readable).map_err(&io)?;
     match fs::rename(temporary.path(), dir) {
         Ok(()) => {
-            // It has another name now, so there is nothing left for the guard to remove.
+            // The folder was renamed, so the guard has nothing left to remove.
             let _moved = temporary.keep();
             Ok(())
         }
-        // Another process was faster; ours goes with its guard.
+        // Another process was faster; our copy is removed with its guard.
         Err(_) if dir.is_dir() => Ok(()),
         Err(error) => Err(io(error)),
     }
 }
 
-/// Moves a cached base aside before removing it, so that no process ever finds half of one.
+/// Moves a cached base aside before removing it, so that no process finds a partial one.
 fn remove_cached_base(base: &WorkspaceBase, cache_dir: &Path) {
     let Some(git) = &base.git else { return };
     if let Ok(grave) = tempfile::Builder::new().prefix(".damaged-").tempdir_in(cache_dir) {
-        // Where it cannot be moved the second try fails as the first did, and says so.
+        // If it cannot be moved, the second attempt fails like the first and reports the error.
         let _moved = fs::rename(cache_dir.join(base_cache_key(git)), grave.path().join(OsStr::new("base")));
     }
 }
 
-/// Names a base by what its git part holds.
+/// The cache key of a base, derived from its git part.
 fn base_cache_key(base: &GitBase) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(base.commit.as_bytes());

@@ -1,8 +1,8 @@
-//! A child's changes taken over into its parent's workspace: three trees merged, path by path and line by line.
+//! Merges a child's changes into its parent's workspace: a three-way merge, path by path and line by line.
 //!
-//! What both changed otherwise is a conflict: the parent's stays as it is, and the child's is told. Nothing is guessed,
-//! and nothing is half done: the workspace is restored to the merged tree, whose hash proves it. Called by the driver
-//! of the parent, before it decides again.
+//! A path that both changed differently is a conflict: the parent's version is kept and the child's is
+//! reported. Nothing is guessed and nothing is left half done: the workspace is restored to the merged tree,
+//! whose hash verifies it. Called by the parent's run loop before its next decision.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,45 +27,45 @@ use super::{
     tree_view::path_state::{changed_paths, tree_with_overlay},
 };
 
-/// Files above this size are not merged by lines, in bytes: what both changed there is a conflict.
+/// Files above this size, in bytes, are not merged by lines: if both changed one, it is a conflict.
 const MERGED_BYTES_MAX: u64 = 1024 * 1024;
 
-/// A path that both changed, otherwise.
+/// A path that both changed differently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergeConflict {
-    /// Where.
     pub path: WorkspacePath,
     /// Why it was not merged.
     pub why: &'static str,
-    /// The lines in question, both versions, where it is text.
+    /// The conflicting lines in both versions, if the file is text.
     pub lines: Option<String>,
 }
 
-/// What was taken over.
+/// The outcome of a merge.
 #[derive(Debug)]
 pub struct MergeOutcome {
-    /// What changed in the workspace by it, to be recorded.
+    /// The resulting changes of the workspace, to be recorded.
     pub delta: SnapshotDelta,
-    /// What was not.
+    /// The paths that were not merged.
     pub conflicts: Vec<MergeConflict>,
 }
 
-/// The workspace as its run recorded it.
+/// The parent's workspace as its run recorded it.
 #[derive(Debug, Clone, Copy)]
 pub struct ParentTree<'a> {
-    /// Against the base.
+    /// Changes against the base.
     pub overlay: &'a Overlay,
-    /// `.git` against the base.
+    /// Changes of `.git` against the base.
     pub git_overlay: &'a Overlay,
-    /// What snapshots left out.
+    /// Paths that snapshots left out.
     pub left_out: &'a [OmittedPath],
 }
 
-/// Merges what changed between `start` and `theirs` into the workspace, which stands as `ours` says. Blocks on the file
-/// system.
+/// Merges the changes between `start` and `theirs` into the workspace, whose recorded state is `ours`. Blocks
+/// on the file system.
 ///
 /// # Errors
-/// [`RestoreError`]: a content is missing, or the file system refuses; the workspace must then be restored.
+/// [`RestoreError`] if a content is missing or a file system operation fails; the workspace must then be
+/// restored.
 pub async fn merge_child_changes<B: BlobReader>(
     workspace: &mut Workspace,
     ours: ParentTree<'_>,
@@ -116,7 +116,7 @@ pub async fn merge_child_changes<B: BlobReader>(
     Ok(MergeOutcome { delta, conflicts })
 }
 
-/// Blobs that were made just now, before those that are stored.
+/// Looks up newly created blobs before the stored ones.
 struct OverlaidBlobs<'a, B> {
     new_blobs: HashMap<BlobHash, Bytes>,
     blobs: &'a B,
@@ -157,7 +157,7 @@ impl TreeMerge {
     ) -> Result<(), ContentsError> {
         let is_dir = |entry: Option<Entry>| entry.is_some_and(|entry| entry.kind == EntryKind::Dir);
         let (ours, theirs) = match (ours, theirs) {
-            // A folder that has, or lacks, an entry of its own follows from what is in it.
+            // Whether a folder has an entry of its own follows from its contents.
             (ours, theirs) if is_dir(ours) || is_dir(theirs) => {
                 if is_dir(theirs) && ours.is_none() {
                     return Ok(());
@@ -207,8 +207,8 @@ impl TreeMerge {
         Ok(())
     }
 
-    /// Takes back what cannot stand: a file where a folder is, or below a file; and gives folders the entries that
-    /// follow from what is in them.
+    /// Reverts combinations that cannot coexist (a file in place of a folder, or a path below a file), and
+    /// gives folders the entries that follow from their contents.
     fn resolve_file_folder_clashes(&mut self, own: &Manifest) {
         let is_leaf = |entry: &Entry| entry.kind != EntryKind::Dir;
         let leaves: Vec<WorkspacePath> = self
@@ -244,7 +244,7 @@ impl TreeMerge {
     }
 }
 
-/// The folders that a path is in, the nearest first.
+/// The folders that contain a path, innermost first.
 fn ancestor_folders(path: &WorkspacePath) -> impl Iterator<Item = WorkspacePath> + use<> {
     let mut rest = path.as_bytes().to_vec();
     std::iter::from_fn(move || {
@@ -258,18 +258,18 @@ fn merge_mode(old: Option<u32>, ours: u32, theirs: u32) -> u32 {
     if old == Some(ours) { theirs } else { ours }
 }
 
-/// Merges two versions of a text that come from `base`. Changes that touch are in conflict, unless they are the same.
+/// Merges two versions of a text derived from `base`. Changes that touch conflict unless they are identical.
 ///
 /// # Errors
-/// The lines in question, with marks.
+/// The conflicting lines, with conflict markers.
 fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, String> {
     let (base, ours, theirs) = (split_lines(base), split_lines(ours), split_lines(theirs));
     let (left, right) = (diff_hunks(&base, &ours), diff_hunks(&base, &theirs));
     let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
     let (mut out, mut marks, mut at): (Vec<u8>, String, usize) = (Vec::new(), String::new(), 0);
     while left.peek().is_some() || right.peek().is_some() {
-        // A region of the base that one of them changed, with all that overlaps or touches it: hunks of one version
-        // never touch each other.
+        // A region of the base that one of them changed, with everything that overlaps or touches it: hunks
+        // of one version never touch each other.
         let begin = [left.peek(), right.peek()].into_iter().flatten().map(|hunk| hunk.old.0).min();
         let begin = begin.unwrap_or(at);
         let mut end = begin;
@@ -314,7 +314,7 @@ fn split_lines(bytes: &[u8]) -> Vec<&[u8]> {
     bytes.split_inclusive(|b| *b == b'\n').collect()
 }
 
-/// Lines of the base that one version replaced, and by which of its own.
+/// Lines of the base that one version replaced, and their replacement.
 #[derive(Debug, Clone, Copy)]
 struct LineHunk {
     old: (usize, usize),
@@ -338,7 +338,7 @@ fn diff_hunks(base: &[&[u8]], version: &[&[u8]]) -> Vec<LineHunk> {
     all
 }
 
-/// The region as one version has it.
+/// Returns the region as one version has it.
 fn apply_hunks(
     base: &[&[u8]],
     lines: &[&[u8]],
@@ -398,7 +398,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever is merged is each version's own where the other left the base alone; and the order does not matter.
+        /// A merge with an unchanged version yields the other version, in either order.
         #[test]
         fn unchanged_version_yields_the_other_version(
             base in proptest::collection::vec(0_u8..4, 0..12),

@@ -1,16 +1,20 @@
-//! The files of a run: pinned at submit, made on any machine, captured after each turn, restored, delivered.
+//! The files of a run: pinned at submit, created on any machine, captured after each turn, restored,
+//! delivered.
 //!
-//! - [`pin`] turns a commit of a repository into a [`Base`](docket_schema::snapshot::Base) and its blobs.
-//! - [`materialize`] makes a workspace of a base; [`Workspace::open`] takes up one that stands already.
-//! - [`Workspace::snapshot_paths`] and [`Workspace::snapshot_walk`] say what changed since the last snapshot.
-//! - [`restore`] brings a workspace to exactly a recorded tree and proves it.
-//! - [`build_result`] makes a patch or a branch of what a run left; [`compare_trees`] makes a patch between any
-//!   two of its trees; `view` compares recorded trees for the eye.
-//! - [`checkout`] hands a recorded tree to a person; [`blame`] says which turn wrote each line of a file.
+//! - [`pin_base`] turns a commit of a repository into a [`Base`](docket_schema::snapshot::Base) and its blobs.
+//! - [`materialize`] creates a workspace from a base; [`Workspace::open`] opens an existing one.
+//! - [`Workspace::snapshot_paths`] and [`Workspace::snapshot_walk`] capture the changes since the last
+//!   snapshot.
+//! - [`restore`] restores a workspace to exactly a recorded tree and verifies it.
+//! - [`build_result`] builds a patch or a branch from a run's result; [`compare_trees`] builds a patch
+//!   between any two of its trees; `tree_view` compares recorded trees for display.
+//! - [`checkout`] writes a recorded tree to a standalone folder; [`blame`] tells which turn wrote each line
+//!   of a file.
 //!
-//! Called by the driver, by submit and by the reading commands. Invariants: no filter, hook or helper that a
-//! repository defines is ever run; the source repository is written by [`ResultCommit`] alone; no path is followed through a symbolic link; git is never pointed at a workspace's own `.git`,
-//! for a model may write there.
+//! Called by the run loop, by submit and by the commands that show history. Invariants: no filter, hook or
+//! helper defined by a repository is ever run; the source repository is written by [`ResultCommit`] alone; no
+//! path is followed through a symbolic link; git is never pointed at a workspace's own `.git`, because a
+//! model may write there.
 
 mod blobs;
 mod content_reader;

@@ -1,8 +1,8 @@
-//! Bringing a workspace to exactly a recorded tree, and proving that it is there.
+//! Restores a workspace to exactly a recorded tree, and verifies the result.
 //!
-//! Called after a crash (the workspace is dirty), at a takeover (it was just made from the base) and by
-//! resume, fork and the commands that look at the past. What is on disk is looked at, only what differs is
-//! written, and a second look must give the recorded tree hash (invariant 7).
+//! Called after a crash (the workspace is dirty), at a takeover (it was just created from the base) and by
+//! resume, fork and the commands that show history. The files on disk are examined, only those that differ
+//! are written, and a second scan must give the recorded tree hash (invariant 7).
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -33,32 +33,32 @@ use super::{
     },
 };
 
-/// What to restore: the base with everything that was recorded since.
+/// The state to restore: the base with everything recorded since.
 #[derive(Debug, Clone)]
 pub struct RestoreTarget<'a> {
-    /// Changed paths of the work tree since the base; `None` for those that are gone.
+    /// Changed paths of the work tree since the base; `None` = removed.
     pub overlay: &'a BTreeMap<WorkspacePath, Option<Entry>>,
-    /// As `overlay`, for `.git`.
+    /// Like `overlay`, for `.git`.
     pub git_overlay: &'a BTreeMap<WorkspacePath, Option<Entry>>,
-    /// What the snapshots up to there left out: such paths stay where they still are.
+    /// Paths that snapshots up to this state left out. They are kept if they still exist.
     pub left_out: &'a [OmittedPath],
     /// The recorded tree hash.
     pub tree: TreeHash,
 }
 
-/// What a restore did.
+/// The outcome of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreReport {
-    /// How many paths were written or removed.
+    /// Number of paths written or removed.
     pub written_paths: usize,
-    /// Paths that were there but never captured, and are not here: a fresh machine lacks them.
+    /// Paths that existed but were never captured, and are missing here, such as on a new machine.
     pub missing: Vec<OmittedPath>,
 }
 
 /// Restores `workspace` to `target`. Blocks on the file system.
 ///
 /// # Errors
-/// [`RestoreError`]; the workspace is then in a state of its own and must not be used.
+/// [`RestoreError`]; the workspace is then in an undefined state and must not be used.
 pub async fn restore(
     workspace: &mut Workspace,
     target: &RestoreTarget<'_>,
@@ -89,21 +89,21 @@ pub async fn restore(
     })
 }
 
-/// What was put back, and what else is new.
+/// The outcome of a revert.
 #[derive(Debug)]
 pub struct RevertOutcome {
-    /// What changed since the last snapshot and stays.
+    /// Changes since the last snapshot that were kept.
     pub delta: SnapshotDelta,
-    /// Paths that are again as they were at the last snapshot.
+    /// Paths that were reverted to the last snapshot.
     pub reverted_paths: Vec<WorkspacePath>,
 }
 
-/// Takes a snapshot of the paths that `may_change`, and puts every other path of the work tree back as the last snapshot
-/// had it. What is ignored or left out stays, and so does what the last snapshot left out and now could be taken: nobody knows
-/// what it was. Blocks on the file system.
+/// Takes a snapshot of the paths accepted by `may_change`, and reverts every other path of the work tree to
+/// the last snapshot. Ignored and left-out paths are kept. So are paths that the last snapshot left out and
+/// that could be captured now, because their previous content is unknown. Blocks on the file system.
 ///
 /// # Errors
-/// [`RestoreError`]; the workspace is then in a state of its own and must not be used.
+/// [`RestoreError`]; the workspace is then in an undefined state and must not be used.
 pub async fn revert_disallowed_changes(
     workspace: &mut Workspace,
     may_change: impl Fn(&WorkspacePath) -> bool,
@@ -140,7 +140,7 @@ pub async fn revert_disallowed_changes(
     Ok(RevertOutcome { delta, reverted_paths: paths })
 }
 
-/// The tree `now` with these paths as they were `before`, and nothing in their way.
+/// Returns the tree `now` with these paths as they were in `before`, removing whatever is in their way.
 fn revert_paths<'a>(
     before: &EntryMap,
     now: EntryMap,
@@ -160,7 +160,7 @@ fn revert_paths<'a>(
             }
         }
     }
-    // An empty folder is a path of its own; one that holds something that stays is none.
+    // An empty folder has an entry of its own; a folder with remaining contents does not.
     let empty = |at: &WorkspacePath| !wanted.keys().any(|path| is_below(path, at));
     let plain = |entry: &Entry| entry.kind == EntryKind::Dir && entry.mode == DEFAULT_FOLDER_MODE;
     let filled: Vec<WorkspacePath> =
@@ -173,7 +173,7 @@ fn remove_entry(entries: &mut EntryMap, path: &WorkspacePath) {
     entries.remove(path);
 }
 
-/// What is there and no snapshot holds.
+/// Returns existing paths that no snapshot contains.
 fn left_out_paths(area: &TrackedArea) -> Vec<OmittedPath> {
     let all = area.index.iter_slots().filter_map(|(folder, name, slot)| match slot.state {
         SlotState::LeftOut(why) => {
@@ -184,7 +184,7 @@ fn left_out_paths(area: &TrackedArea) -> Vec<OmittedPath> {
     all.collect()
 }
 
-/// What differs between two trees, in byte order.
+/// Returns the differences between two trees, in byte order.
 fn diff_entries(before: &EntryMap, after: &EntryMap) -> Vec<PathChange> {
     let paths: BTreeSet<&WorkspacePath> = before.keys().chain(after.keys()).collect();
     let differs = paths.into_iter().filter(|path| before.get(*path) != after.get(*path));
@@ -217,14 +217,14 @@ fn scan_workspace(
     Ok(looked_at)
 }
 
-/// What has to be done to a workspace.
+/// The steps that bring a workspace to its target.
 #[derive(Default)]
 struct RestorePlan {
     remove: BTreeSet<WorkspacePath>,
     write: BTreeMap<WorkspacePath, Entry>,
-    /// Folders and the modes they must have in the end.
+    /// Folders and their final modes.
     modes: BTreeMap<Vec<u8>, u32>,
-    /// Whether git is to be told where the borrowed objects are.
+    /// Whether the alternates file that points git to the borrowed objects must be written.
     needs_alternates: bool,
 }
 
@@ -282,7 +282,8 @@ impl RestorePlan {
     }
 }
 
-/// Whether what is there has no bit that a snapshot does not record. Folders keep what they hold: their mode is set.
+/// Whether the file has no mode bits that a snapshot does not record. Folders keep their contents: their mode
+/// is set.
 fn has_recordable_mode(slot: &IndexSlot) -> bool {
     slot.stat.has_no_special_bits() || slot.stat.kind() == FileKind::Folder
 }
@@ -302,7 +303,7 @@ async fn execute_plan(
     let mut writer = TreeWriter::new(root, workspace.owner);
     let mut removed: Option<&WorkspacePath> = None;
     for path in &plan.remove {
-        // What is below a folder that went is gone already.
+        // Paths below a removed folder are gone already.
         if removed.is_some_and(|last| is_below(path, last)) {
             continue;
         }
@@ -338,8 +339,8 @@ async fn execute_plan(
     Ok(())
 }
 
-/// Whether the recorded workspace has the folder that names the borrowed objects: a model may have removed
-/// its whole `.git`, and that too is restored.
+/// Whether the recorded workspace has the folder of the alternates file: a model may have removed its
+/// complete `.git`, and that too is restored.
 fn has_info_folder(git: &EntryMap) -> bool {
     let info = WorkspacePath::new(".git/objects/info").expect("a constant without empty parts or dots");
     git.range(&info..)

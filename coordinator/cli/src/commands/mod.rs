@@ -1,4 +1,4 @@
-//! The other commands, by what people do with them.
+//! The remaining commands, grouped by purpose.
 
 pub(crate) mod admin;
 pub(crate) mod local;

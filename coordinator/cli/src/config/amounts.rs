@@ -1,15 +1,15 @@
-//! Amounts and choices as people write them, for settings and flags alike: what is allowed, and how it is read.
+//! Parsers and descriptions of amounts and choices, shared by settings and flags.
 
 use docket_worker::bootstrap::SandboxChoice;
 
-/// What a temperature may be, for people.
+/// Describes the allowed temperatures.
 pub(crate) const ALLOWED_TEMPERATURE: &str =
     "a number from 0 to 2 with at most nine decimals, such as \"0.2\"";
 
-/// What [`dollars`] takes, for people.
+/// Describes the amounts that [`parse_nano_dollars`] accepts.
 pub(crate) const ALLOWED_DOLLARS: &str = "dollars above 0 with at most nine decimals, such as \"2.50\"";
 
-/// An amount in nano-dollars.
+/// Parses an amount in dollars to nano-dollars.
 pub(crate) fn parse_nano_dollars(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -20,7 +20,7 @@ pub(crate) fn parse_nano_dollars(text: &str) -> Option<u64> {
     nusd.checked_add(format!("{fraction:0<9}").parse().ok()?).filter(|nusd| *nusd > 0)
 }
 
-/// A sandbox by its name.
+/// Parses the name of a sandbox backend.
 pub(crate) fn parse_sandbox_choice(text: &str) -> Option<SandboxChoice> {
     match text {
         "auto" => Some(SandboxChoice::Auto),
@@ -31,13 +31,13 @@ pub(crate) fn parse_sandbox_choice(text: &str) -> Option<SandboxChoice> {
     }
 }
 
-/// What [`size`] takes, for people.
+/// Describes the sizes that [`parse_size`] accepts.
 pub(crate) const ALLOWED_SIZE: &str = "a size of at least 16MiB, such as 512MiB, 2GiB or a number of bytes";
 
-/// A number of bytes: plain, or with KiB, MiB, GiB or TiB behind it.
+/// Parses a number of bytes: plain, or followed by KiB, MiB, GiB or TiB.
 ///
 /// # Errors
-/// What it must be.
+/// Returns a message that names the allowed format.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let (number, shift) = UNITS

@@ -1,4 +1,4 @@
-//! Settings of the archive: where old tasks go, and when; and where large blobs are kept.
+//! Settings of the archive (destination and retention of old tasks) and of external blob storage.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use docket_schema::ids::QueueName;
 use super::{SettingKey, amounts};
 use crate::output::error::{CliError, CliResult, ExitKind};
 
-/// Where old tasks go, and when.
+/// Destination and retention of archived tasks.
 #[derive(Debug, Clone)]
 pub(crate) struct ArchiveConfig {
-    /// Where to; none = nothing is archived.
+    /// The destination; `None` = nothing is archived.
     pub(crate) destination: Option<String>,
-    /// What a coordinator archives by itself.
+    /// When tasks are archived automatically.
     pub(crate) retention: RetentionPolicy,
 }
 
@@ -30,27 +30,27 @@ impl Default for ArchiveConfig {
 }
 
 impl ArchiveConfig {
-    /// When without where would do nothing, and say nothing of it.
+    /// Rejects a retention without a destination, which would silently do nothing.
     pub(super) fn validate(&self) -> CliResult<()> {
         if self.destination.is_some() || self.retention.keeps_everything() {
             return Ok(());
         }
-        let message = "archive.after and archive.queues say when tasks are archived, and nothing says where to: set archive.to \
+        let message = "archive.after and archive.queues say when to archive tasks, but there is no destination: set archive.to \
                        to file:///FOLDER or s3://BUCKET/PREFIX";
         Err(CliError::new(ExitKind::Usage, message))
     }
 }
 
-/// Where large blobs are kept.
+/// Where large blobs are stored.
 #[derive(Debug, Clone)]
 pub(crate) struct BlobsConfig {
-    /// Where; none = in the database.
+    /// The destination; `None` = the database.
     pub(crate) destination: Option<String>,
-    /// From which size on.
+    /// Minimum size of a blob that is stored externally.
     pub(crate) min_bytes: u64,
 }
 
-/// Smaller blobs are read and written sooner in the database than anywhere else.
+/// Smaller blobs are faster to read and write in the database than anywhere else.
 const EXTERNAL_BLOB_BYTES_MIN: u64 = 256 * 1024;
 
 impl Default for BlobsConfig {
@@ -60,13 +60,13 @@ impl Default for BlobsConfig {
 }
 
 impl BlobsConfig {
-    /// As the store takes it.
+    /// Converts to the store's settings.
     pub(crate) fn external_blobs(&self) -> Option<ExternalBlobSettings> {
         self.destination.clone().map(|to| ExternalBlobSettings { url: to, min_bytes: self.min_bytes })
     }
 }
 
-/// A time as `30m`, `36h` or `90d`, in milliseconds.
+/// Parses an age such as `30m`, `36h` or `90d` to milliseconds.
 pub(crate) fn parse_age_ms(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 4] = [("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
     let unit = |(unit, ms): (&str, u64)| text.strip_suffix(unit).map(|number| (number, ms));
@@ -109,13 +109,13 @@ pub(super) static ARCHIVE_KEYS: [SettingKey; 5] = [
     SettingKey {
         name: "archive.after",
         env: "DOCKET_ARCHIVE_AFTER",
-        allowed: "a time, as 30m, 36h or 90d; or never",
+        allowed: "an age such as 30m, 36h or 90d; or never",
         set: |c, t| parse_keep_for(t).map(|keep| c.archive.retention.others = keep),
     },
     SettingKey {
         name: "archive.queues",
         env: "DOCKET_ARCHIVE_QUEUES",
-        allowed: "QUEUE=TIME, such as ci=7d or main=never, in the environment separated by commas",
+        allowed: "QUEUE=AGE, such as ci=7d or main=never; comma-separated in the environment",
         set: |c, t| parse_queue_retention(t).map(|queues| c.archive.retention.queues = queues),
     },
 ];

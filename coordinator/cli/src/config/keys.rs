@@ -1,4 +1,4 @@
-//! Every setting: its name in the file and in the environment, what is allowed, and where it goes.
+//! The table of all settings: name in the file and environment, allowed values, and the field each one sets.
 
 use docket_schema::{run::parse_temperature_milli, task::DELEGATION_DEPTH_MAX};
 use docket_worker::model::is_valid_allowlist_entry;
@@ -13,22 +13,22 @@ use super::{
 
 const MIB: u64 = 1024 * 1024;
 
-/// What a model's name may be.
+/// Describes a model name.
 pub(super) const ALLOWED_MODEL: &str = "anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME";
 
 /// One setting.
 pub(super) struct SettingKey {
     /// Section and name in the file.
     pub(super) name: &'static str,
-    /// Name in the environment.
+    /// Environment variable.
     pub(super) env: &'static str,
-    /// What is allowed, for people.
+    /// Describes the allowed values.
     pub(super) allowed: &'static str,
-    /// Takes a value's text; `None` = not allowed.
+    /// Stores a value given as text; `None` = not allowed.
     pub(super) set: fn(&mut Config, &str) -> Option<()>,
 }
 
-/// Reads a number within a range into a place.
+/// Parses a number within a range into `target`.
 pub(super) fn parse_number_into<T: TryFrom<u64>>(
     text: &str,
     range: std::ops::RangeInclusive<u64>,
@@ -39,12 +39,12 @@ pub(super) fn parse_number_into<T: TryFrom<u64>>(
     Some(())
 }
 
-/// A size within a range.
+/// Parses a size within a range.
 fn parse_size_within(text: &str, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
     parse_size(text).ok().filter(|bytes| range.contains(bytes))
 }
 
-/// See the module.
+/// All settings.
 pub(super) static KEYS: [SettingKey; 56] = [
     SettingKey {
         name: "run.turns_max",
@@ -175,13 +175,13 @@ pub(super) static KEYS: [SettingKey; 56] = [
     SettingKey {
         name: "run.fallback_turns",
         env: "DOCKET_FALLBACK_TURNS",
-        allowed: "a whole number from 0 to 1000; 0 = the next turn tries the model itself again",
+        allowed: "a whole number from 0 to 1000; 0 = the next turn tries the original model again",
         set: |c, t| parse_number_into(t, 0..=1000, &mut c.run_defaults.fallback_turns),
     },
     SettingKey {
         name: "run.effort",
         env: "DOCKET_EFFORT",
-        allowed: "low, medium, high; without, the provider decides",
+        allowed: "low, medium, high; if unset, the provider decides",
         set: |c, t| t.parse().ok().map(|effort| c.run_defaults.effort = Some(effort)),
     },
     SettingKey {
@@ -253,13 +253,13 @@ pub(super) static KEYS: [SettingKey; 56] = [
     SettingKey {
         name: "run.complexity",
         env: "DOCKET_COMPLEXITY",
-        allowed: "low, medium, high; without, each task is judged by its words",
+        allowed: "low, medium, high; if unset, judged from the text of each task",
         set: |c, t| t.parse().ok().map(|size| c.run_defaults.complexity = Some(size)),
     },
     SettingKey {
         name: "run.delegation_depth_max",
         env: "DOCKET_DELEGATION_DEPTH_MAX",
-        allowed: "a whole number from 0 to 8; 0 = runs give nothing away",
+        allowed: "a whole number from 0 to 8; 0 = runs cannot delegate",
         set: |c, t| {
             parse_number_into(
                 t,
@@ -315,7 +315,7 @@ pub(super) static KEYS: [SettingKey; 56] = [
     SettingKey {
         name: "worker.queues",
         env: "DOCKET_QUEUES",
-        allowed: "queue names (letters, digits, . _ -), in the environment separated by commas",
+        allowed: "queue names (letters, digits, . _ -); comma-separated in the environment",
         set: |c, t| {
             let names = t.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::parse);
             names.collect::<Result<_, _>>().ok().map(|queues| c.queues = queues)
@@ -324,7 +324,7 @@ pub(super) static KEYS: [SettingKey; 56] = [
     SettingKey {
         name: "worker.labels",
         env: "DOCKET_LABELS",
-        allowed: "labels as gpu=a100,arch=arm64, at most 32",
+        allowed: "labels such as gpu=a100,arch=arm64, at most 32",
         set: |c, t| t.parse().ok().map(|labels| c.labels = labels),
     },
     SettingKey {
@@ -372,7 +372,7 @@ pub(super) static KEYS: [SettingKey; 56] = [
     SettingKey {
         name: "worker.redact",
         env: "DOCKET_REDACT",
-        allowed: "names of environment variables, in the environment separated by commas",
+        allowed: "names of environment variables; comma-separated in the environment",
         set: |c, t| {
             let names: Vec<&str> = t.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
             let legal = |name: &&str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
@@ -385,7 +385,7 @@ pub(super) static KEYS: [SettingKey; 56] = [
     SettingKey {
         name: "worker.base_urls",
         env: "DOCKET_BASE_URLS",
-        allowed: "addresses like http://127.0.0.1:11434 (`:*` for any port), in the environment separated by commas",
+        allowed: "addresses like http://127.0.0.1:11434 (`:*` for any port); comma-separated in the environment",
         set: |c, t| {
             let urls: Vec<&str> = t.split(',').map(str::trim).filter(|url| !url.is_empty()).collect();
             let legal = urls.iter().all(|url| is_valid_allowlist_entry(url));
@@ -395,7 +395,7 @@ pub(super) static KEYS: [SettingKey; 56] = [
     SettingKey {
         name: "delivery.remote",
         env: "DOCKET_DELIVERY_REMOTE",
-        allowed: "the name of a remote, as origin",
+        allowed: "the name of a remote, such as origin",
         set: |c, t| {
             let legal = !t.is_empty() && !t.starts_with('-') && !t.contains(char::is_whitespace);
             legal.then(|| c.delivery.remote = t.to_owned())
@@ -404,7 +404,7 @@ pub(super) static KEYS: [SettingKey; 56] = [
     SettingKey {
         name: "delivery.hook",
         env: "DOCKET_DELIVERY_HOOK",
-        allowed: "a shell line",
+        allowed: "a shell command",
         set: |c, t| {
             c.delivery.hook = Some(t.to_owned());
             Some(())

@@ -1,5 +1,4 @@
-//! Settings of those who are told of what needs them: `[[notify]]`. Secrets are read where they are used, and shown
-//! nowhere.
+//! Settings of notification targets (`[[notify]]`). Secrets are read where they are used and never shown.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -14,7 +13,7 @@ use url::Url;
 
 use super::to_env_text;
 
-/// What can be said of one.
+/// The keys of a target.
 const TARGET_KEYS: [&str; 13] = [
     "name",
     "url",
@@ -31,74 +30,71 @@ const TARGET_KEYS: [&str; 13] = [
     "retry_most_ms",
 ];
 
-/// Most targets: each has a task of its own.
+/// Maximum number of targets: each has its own background job.
 const TARGETS_MAX: usize = 50;
-/// Bytes that a secret may have, as the specification of Standard Webhooks asks for.
+/// Allowed length of a secret in bytes, as the Standard Webhooks specification requires.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
-/// What a secret may be.
-pub(crate) const ALLOWED_SECRET: &str = "whsec_ and the base64 of 24 to 64 bytes, as `echo whsec_$(head -c 32 /dev/urandom | base64)` makes one; \
-                      of several, to change them, the first is the newest";
+/// Describes a secret.
+pub(crate) const ALLOWED_SECRET: &str = "whsec_ and the base64 of 24 to 64 bytes, such as the output of `echo whsec_$(head -c 32 /dev/urandom | base64)`; \
+                      to rotate secrets, give several with the newest first";
 
-/// Somebody who is told.
+/// A notification target.
 #[derive(Debug, Clone)]
 pub(crate) struct NotifyTarget {
-    /// Its name.
     pub(crate) name: String,
-    /// How it is reached.
+    /// How it is notified.
     pub(crate) destination: NotifyDestination,
-    /// Of what it is told.
+    /// The kinds it receives.
     pub(crate) kinds: Vec<NotificationKind>,
-    /// Of these queues alone.
+    /// Only notifications from these queues; empty = all.
     pub(crate) queues: Vec<QueueName>,
-    /// Of these batches alone.
+    /// Only notifications from these batches; empty = all.
     pub(crate) batches: Vec<String>,
-    /// How long an attempt may take.
+    /// Time limit of one attempt.
     pub(crate) timeout_ms: u64,
-    /// Attempts.
+    /// Maximum number of attempts.
     pub(crate) attempts_max: u32,
-    /// The wait after the first.
+    /// Delay before the second attempt.
     pub(crate) retry_first_ms: u64,
-    /// The longest wait.
+    /// Longest delay between attempts.
     pub(crate) retry_most_ms: u64,
 }
 
-/// How it is reached.
+/// How a target is notified.
 #[derive(Debug, Clone)]
 pub(crate) enum NotifyDestination {
-    /// By a signed request.
+    /// With a signed HTTP request.
     Webhook {
-        /// Where to.
         url: Url,
-        /// What it is signed with.
+        /// The signing secret.
         secret: SecretSource,
     },
-    /// By running this program.
+    /// By running a program.
     Command {
-        /// Its absolute path.
+        /// Absolute path of the program.
         program: PathBuf,
-        /// Its arguments.
         args: Vec<String>,
     },
 }
 
-/// Where secrets are.
+/// Where a secret comes from.
 #[derive(Debug, Clone)]
 pub(crate) enum SecretSource {
-    /// Here.
+    /// Written in the settings.
     Inline(Vec<Secret>),
-    /// In a variable of the environment.
+    /// An environment variable.
     Env(String),
-    /// In a file.
+    /// A file.
     File(PathBuf),
 }
 
-/// A secret's bytes.
+/// Decodes a secret to its bytes.
 pub(crate) fn decode_secret(text: &str) -> Option<Vec<u8>> {
     let bytes = STANDARD.decode(text.strip_prefix("whsec_")?).ok()?;
     SECRET_BYTES.contains(&bytes.len()).then_some(bytes)
 }
 
-/// Several secrets, one beside the other.
+/// Parses several secrets separated by blanks.
 pub(crate) fn parse_secrets(text: &str) -> Option<Vec<Secret>> {
     let parts: Vec<&str> = text.split([',', ' ', '\t', '\r', '\n']).filter(|part| !part.is_empty()).collect();
     let good = !parts.is_empty() && parts.iter().all(|part| decode_secret(part).is_some());
@@ -106,7 +102,7 @@ pub(crate) fn parse_secrets(text: &str) -> Option<Vec<Secret>> {
 }
 
 impl NotifyTarget {
-    /// What must not be shown of it, as far as it is at hand.
+    /// Secret values to redact, as far as they are known here.
     pub(super) fn hidden_values(&self) -> Vec<String> {
         let NotifyDestination::Webhook { secret, .. } = &self.destination else { return Vec::new() };
         match secret {
@@ -122,19 +118,20 @@ impl NotifyTarget {
 /// Reads `[[notify]]`.
 ///
 /// # Errors
-/// The setting that is wrong, and what it must be; never its value, which may be a secret.
+/// Returns a message that names the invalid setting and what it must be; never its value, which may be a
+/// secret.
 pub(super) fn parse_targets(value: Value) -> Result<Vec<NotifyTarget>, String> {
     let Value::Array(rows) = value else {
-        return Err("`notify` must be written as [[notify]], once for each target".to_owned());
+        return Err("`notify` must be written as [[notify]], once per target".to_owned());
     };
     if rows.len() > TARGETS_MAX {
-        return Err(format!("there are {} [[notify]]; {TARGETS_MAX} are the most", rows.len()));
+        return Err(format!("there are {} [[notify]]; the limit is {TARGETS_MAX}", rows.len()));
     }
     let mut names = BTreeSet::new();
     let mut targets = Vec::new();
     for (nth, row) in rows.into_iter().enumerate() {
         let Value::Table(row) = row else {
-            return Err("`notify` must be written as [[notify]], once for each target".to_owned());
+            return Err("`notify` must be written as [[notify]], once per target".to_owned());
         };
         let name = row.get("name").and_then(Value::as_str).filter(|name| is_target_name(name));
         let Some(name) = name.map(str::to_owned) else {
@@ -155,7 +152,7 @@ pub(super) fn parse_targets(value: Value) -> Result<Vec<NotifyTarget>, String> {
 
 fn parse_target(name: String, row: Table) -> Result<NotifyTarget, String> {
     if let Some(unknown) = row.keys().find(|key| !TARGET_KEYS.contains(&key.as_str())) {
-        return Err(format!("there is no setting `{unknown}`; there are {}", TARGET_KEYS.join(", ")));
+        return Err(format!("unknown setting `{unknown}`; a target has {}", TARGET_KEYS.join(", ")));
     }
     let number = |key: &str, default: u64, range: std::ops::RangeInclusive<u64>| {
         let Some(value) = row.get(key) else { return Ok(default) };
@@ -168,7 +165,7 @@ fn parse_target(name: String, row: Table) -> Result<NotifyTarget, String> {
         number("retry_most_ms", 4 * 3_600_000, 100..=86_400_000)?,
     );
     if first > most {
-        return Err("`retry_first_ms` is above `retry_most_ms`; lower it or raise the other".to_owned());
+        return Err("`retry_first_ms` is greater than `retry_most_ms`; lower it or raise `retry_most_ms`".to_owned());
     }
     let on = match row.get("on") {
         None => NotificationKind::SUBSCRIBABLE.to_vec(),
@@ -187,7 +184,7 @@ fn parse_target(name: String, row: Table) -> Result<NotifyTarget, String> {
     })
 }
 
-/// A list of what can be read from text; empty where it is not there.
+/// Parses a list of strings; a missing key is an empty list.
 fn parse_list<T: std::str::FromStr>(row: &Table, key: &str, allowed: &str) -> Result<Vec<T>, String> {
     let Some(value) = row.get(key) else { return Ok(Vec::new()) };
     let wrong = || format!("`{key}` is not a list of {allowed}");
@@ -203,7 +200,7 @@ fn parse_destination(row: &Table) -> Result<NotifyDestination, String> {
         (Some(url), None) => {
             if secrets != 1 {
                 return Err(format!(
-                    "a `url` needs one of `secret`, `secret_env`, `secret_file`: receivers know docket by its \
+                    "a `url` needs one of `secret`, `secret_env`, `secret_file`: receivers authenticate docket by its \
                      signature. A secret is {ALLOWED_SECRET}"
                 ));
             }
@@ -211,19 +208,19 @@ fn parse_destination(row: &Table) -> Result<NotifyDestination, String> {
         }
         (None, Some(command)) => {
             if secrets > 0 {
-                return Err("a `command` takes no secret: it is run by docket itself".to_owned());
+                return Err("a `command` takes no secret: docket runs it itself".to_owned());
             }
             parse_command(command)
         }
         (None, None) | (Some(_), Some(_)) => {
-            Err("give `url` with a secret, or `command`: one of them".to_owned())
+            Err("give either `url` with a secret, or `command`".to_owned())
         }
     }
 }
 
 fn parse_url(value: &Value) -> Result<Url, String> {
     let wrong = || {
-        "`url` is not an address as https://hooks.example/docket: http or https, without user or password, \
+        "`url` is not an address such as https://hooks.example/docket: http or https, without user or password, \
          without #"
             .to_owned()
     };
@@ -261,8 +258,8 @@ fn parse_secret_source(row: &Table) -> Result<SecretSource, String> {
 
 fn parse_command(value: &Value) -> Result<NotifyDestination, String> {
     let wrong = || {
-        "`command` is not a list of a program's absolute path and its arguments, as [\"/usr/local/bin/page\", \
-         \"--docket\"]; no shell reads it"
+        "`command` is not a list of a program's absolute path and its arguments, such as [\"/usr/local/bin/page\", \
+         \"--docket\"]; it is not run by a shell"
             .to_owned()
     };
     let words = value.as_array().ok_or_else(wrong)?.iter().map(Value::as_str);
@@ -315,11 +312,11 @@ mod tests {
             (format!("[[notify]]\n{hook}[[notify]]\n{hook}"), "two [[notify]] have the name `a`"),
             (format!("[[notify]]\n{hook}on = [\"task.praised\"]\n"), "`on` is not a list of kinds: task.blocked"),
             (format!("[[notify]]\n{hook}on = []\n"), "`on` is not a list"),
-            (format!("[[notify]]\n{hook}colour = 1\n"), "there is no setting `colour`; there are name, url"),
+            (format!("[[notify]]\n{hook}colour = 1\n"), "unknown setting `colour`; a target has name, url"),
             (format!("[[notify]]\n{hook}timeout_ms = 1\n"), "`timeout_ms` is not a whole number from 100"),
-            (format!("[[notify]]\n{hook}retry_first_ms = 5000000\nretry_most_ms = 100\n"), "above `retry_most_ms`"),
-            (format!("[[notify]]\n{hook}command = [\"/bin/x\"]\n"), "one of them"),
-            ("[[notify]]\nname = \"a\"\n".to_owned(), "one of them"),
+            (format!("[[notify]]\n{hook}retry_first_ms = 5000000\nretry_most_ms = 100\n"), "greater than `retry_most_ms`"),
+            (format!("[[notify]]\n{hook}command = [\"/bin/x\"]\n"), "either `url`"),
+            ("[[notify]]\nname = \"a\"\n".to_owned(), "either `url`"),
             ("[[notify]]\nname = \"a\"\nurl = \"https://h.example\"\n".to_owned(), "`secret_env`"),
             (
                 "[[notify]]\nname = \"a\"\nurl = \"https://u:hunter2hunter2@h.example\"\nsecret_env = \"X\"\n".to_owned(),

@@ -1,4 +1,5 @@
-//! Settings of roles: `[roles.NAME]`, who plays a role and how; `[team.roles.NAME]`, what a role of the engine `team` is.
+//! Settings of roles: `[roles.NAME]` sets model and options of a role, `[team.roles.NAME]` defines a role of
+//! the `team` engine.
 
 use std::path::{Path, PathBuf};
 
@@ -15,18 +16,18 @@ use toml::{Table, Value};
 use super::{amounts::ALLOWED_TEMPERATURE, keys::ALLOWED_MODEL, to_env_text};
 use crate::output::display::collapse_whitespace;
 
-/// What can be said of a role, in whichever engine.
+/// The keys that a role has in every engine.
 const COMMON_ROLE_KEYS: [&str; 4] = ["model", "effort", "temperature", "context_tokens_max"];
 
 /// Reads `[roles]`.
 ///
 /// # Errors
-/// The key that is wrong, and what it must be.
+/// Returns a message that names the invalid key and what it must be.
 pub(super) fn parse_roles(table: Table) -> Result<Vec<RoleOverride>, String> {
     parse_role_sections(table, "roles", |role, key, value| {
         set_common_key(role, "roles", (key, value)).unwrap_or_else(|| {
             Err(format!(
-                "there is no setting `roles.{}.{key}`; a role has {}",
+                "unknown setting `roles.{}.{key}`; a role has {}",
                 role.name,
                 COMMON_ROLE_KEYS.join(", ")
             ))
@@ -34,12 +35,12 @@ pub(super) fn parse_roles(table: Table) -> Result<Vec<RoleOverride>, String> {
     })
 }
 
-/// What `[team]` says.
+/// The contents of `[team]`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct TeamConfig {
     /// Roles that are added or changed.
     pub(crate) roles: Vec<RoleOverride>,
-    /// A file that holds more of them, from the folder of the settings.
+    /// A file with more roles, relative to the folder of the settings file.
     pub(super) registry: Option<PathBuf>,
 }
 
@@ -47,7 +48,7 @@ impl TeamConfig {
     /// Reads `[team]`.
     ///
     /// # Errors
-    /// As [`read`].
+    /// Returns a message that names the invalid key and what it must be.
     pub(super) fn from_table(table: Table) -> Result<Self, String> {
         let mut team = Self::default();
         for (key, value) in table {
@@ -55,10 +56,10 @@ impl TeamConfig {
                 ("roles", Value::Table(roles)) => team.roles = parse_team_roles(roles)?,
                 ("registry", Value::String(file)) if !file.is_empty() => team.registry = Some(file.into()),
                 ("registry", _) => return Err("`team.registry` is not the name of a file".to_owned()),
-                ("roles", _) => return Err("`team.roles` must be sections, as [team.roles.NAME]".to_owned()),
+                ("roles", _) => return Err("`team.roles` must be sections, such as [team.roles.NAME]".to_owned()),
                 _ => {
                     return Err(format!(
-                        "there is no setting `team.{key}`; in [team] there are team.registry, [team.roles.NAME]"
+                        "unknown setting `team.{key}`; [team] has team.registry, [team.roles.NAME]"
                     ));
                 }
             }
@@ -66,30 +67,30 @@ impl TeamConfig {
         Ok(team)
     }
 
-    /// Takes the roles of its file, which stands beside `settings` where its name is relative.
+    /// Adds the roles of the registry file; a relative name is resolved against the folder of `settings`.
     ///
     /// # Errors
-    /// It cannot be read; or as [`read`], with its name before it.
+    /// Fails when the file cannot be read or is invalid; the message starts with the file's name.
     pub(super) fn load_registry(&mut self, settings: &Path) -> Result<(), String> {
         let Some(file) = self.registry.take() else { return Ok(()) };
         let file = settings.parent().map_or_else(|| file.clone(), |folder| folder.join(&file));
         let fail = |message: String| format!("{}: {message}", file.display());
         let text = std::fs::read_to_string(&file)
-            .map_err(|error| format!("`team.registry`: {} cannot be read ({error})", file.display()))?;
+            .map_err(|error| format!("`team.registry`: cannot read {} ({error})", file.display()))?;
         let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
-            fail(format!("it is not TOML ({})", collapse_whitespace(error.message())))
+            fail(format!("not valid TOML ({})", collapse_whitespace(error.message())))
         })?;
         let roles = match table.remove("team") {
             Some(Value::Table(mut team)) if team.len() == 1 => team.remove("roles"),
             Some(_) | None => None,
         };
         let (Some(Value::Table(roles)), true) = (roles, table.is_empty()) else {
-            return Err(fail("it must hold [team.roles.NAME] and nothing else".to_owned()));
+            return Err(fail("must contain [team.roles.NAME] and nothing else".to_owned()));
         };
         for role in parse_team_roles(roles).map_err(fail)? {
             if self.roles.iter().any(|known| known.name == role.name) {
                 return Err(fail(format!(
-                    "`team.roles.{}` stands in {} as well",
+                    "`team.roles.{}` is also defined in {}",
                     role.name,
                     settings.display()
                 )));
@@ -99,15 +100,15 @@ impl TeamConfig {
         Ok(())
     }
 
-    /// Whether these roles can be.
+    /// Checks that these roles form a valid team.
     ///
     /// # Errors
-    /// The key that is wrong, and what it must be.
+    /// Returns a message that names the invalid key and what it must be.
     pub(super) fn validate(&self) -> Result<(), String> {
         let told = |error: RoleError| match error {
             RoleError::Value { role, key, must } => format!("`team.roles.{role}.{key}` must be {must}"),
             RoleError::Unknown { role, known, .. } => format!(
-                "`team.roles.{role}`: the team has no such role, and nothing says what it is (prompt, after); it has {}",
+                "`team.roles.{role}`: the team has no such role, and nothing defines it (prompt, after); it has {}",
                 known.join(", ")
             ),
             other @ (RoleError::Key { .. } | RoleError::Fixed { .. }) => format!("[team]: {other}"),
@@ -119,7 +120,7 @@ impl TeamConfig {
     }
 }
 
-/// Reads the sections of `[team.roles]`: what a role is, and who plays it.
+/// Parses the sections of `[team.roles]`: definitions of roles, and their models and options.
 fn parse_team_roles(table: Table) -> Result<Vec<RoleOverride>, String> {
     parse_role_sections(table, "team.roles", |role, key, value| {
         if let Some(done) = set_common_key(role, "team.roles", (key, value)) {
@@ -131,7 +132,7 @@ fn parse_team_roles(table: Table) -> Result<Vec<RoleOverride>, String> {
                 Err(format!("`team.roles.{role}.{key}` must be {must}"))
             }
             Err(RoleError::Key { .. } | RoleError::Fixed { .. } | RoleError::Unknown { .. }) => Err(format!(
-                "there is no setting `team.roles.{}.{key}`; a role has {}, {}",
+                "unknown setting `team.roles.{}.{key}`; a role has {}, {}",
                 role.name,
                 ROLE_KEYS.join(", "),
                 COMMON_ROLE_KEYS.join(", ")
@@ -140,7 +141,7 @@ fn parse_team_roles(table: Table) -> Result<Vec<RoleOverride>, String> {
     })
 }
 
-/// Reads the sections of roles, value by value.
+/// Parses the sections of roles, value by value.
 fn parse_role_sections(
     table: Table,
     section: &str,
@@ -150,11 +151,11 @@ fn parse_role_sections(
         .into_iter()
         .map(|(name, value)| {
             let Value::Table(values) = value else {
-                return Err(format!("`{section}.{name}` must be a section, as [{section}.{name}]"));
+                return Err(format!("`{section}.{name}` must be a section: [{section}.{name}]"));
             };
             if !is_role_name(&name) {
                 return Err(format!(
-                    "`{section}.{name}` is no role: a name is of a-z, 0-9, _ and -, a letter first"
+                    "`{section}.{name}` is not a valid role name: a-z, 0-9, _ and -, starting with a letter"
                 ));
             }
             let mut role = RoleOverride::for_role(&name);
@@ -164,7 +165,7 @@ fn parse_role_sections(
         .collect()
 }
 
-/// Takes one value of a role in `section`; `None` = it is none of [`KEYS`].
+/// Stores one value of a role in `section`; `None` = the key is not one of [`COMMON_ROLE_KEYS`].
 fn set_common_key(
     role: &mut RoleOverride,
     section: &str,
@@ -172,7 +173,7 @@ fn set_common_key(
 ) -> Option<Result<(), String>> {
     let name = format!("{section}.{}.{key}", role.name);
     let text = match value {
-        // Nobody writes a temperature in quotes.
+        // A temperature is normally a TOML number, not a string.
         Value::Float(number) => Some(number.to_string()),
         other => to_env_text(other),
     };
@@ -196,18 +197,18 @@ fn set_common_key(
     Some(done.ok_or_else(|| format!("`{name}` is not {allowed}")))
 }
 
-/// The roles that are shown one file and answer with a patch: `plan`'s and `architect`'s. What the others begin with
-/// grows with their own conversation, and is compacted.
+/// The roles that receive one file and reply with a patch: `plan`'s executor and `architect`'s coder. The
+/// context of other roles is their own conversation, which grows and is compacted.
 const PATCHING_ROLES: [&str; 2] = ["executor", "coder"];
 
 fn context_cap_error(section: &str) -> String {
     let who = PATCHING_ROLES.join(" and ");
     format!(
-        "`{section}.context_tokens_max`: only whoever answers with patches has such a cap, which are {who}"
+        "`{section}.context_tokens_max`: only roles that reply with patches have this limit: {who}"
     )
 }
 
-/// Names that no engine knows, and what a role cannot have.
+/// Rejects roles that no engine has, and keys that a role cannot have.
 pub(super) fn check_role_names(roles: &[RoleOverride], defined: &[RoleOverride]) -> Result<(), String> {
     let engines = docket_worker::engine::all_engines();
     let mut known: Vec<String> =
@@ -223,7 +224,7 @@ pub(super) fn check_role_names(roles: &[RoleOverride], defined: &[RoleOverride])
     match roles.iter().find(|role| !known.contains(&role.name)) {
         None => Ok(()),
         Some(role) => {
-            Err(format!("`roles.{}`: no engine has such a role; there are {}", role.name, known.join(", ")))
+            Err(format!("`roles.{}`: no engine has such a role; the roles are {}", role.name, known.join(", ")))
         }
     }
 }
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!((executor.temperature_milli, executor.context_tokens_max), (Some(1000), Some(24_000)));
         for (text, told) in [
             ("planner = 1", "`roles.planner` must be a section"),
-            ("[Planner]", "`roles.Planner` is no role"),
+            ("[Planner]", "`roles.Planner` is not a valid role name"),
             ("[planner]\nmodel = \"o3\"", "`roles.planner.model` is not anthropic:NAME"),
             ("[planner]\neffort = \"much\"", "`roles.planner.effort` is not low, medium, high"),
             ("[planner]\ntemperature = 2.5", "`roles.planner.temperature` is not"),
@@ -260,7 +261,7 @@ mod tests {
             ),
             (
                 "[planner]\nprompt = \"x\"",
-                "there is no setting `roles.planner.prompt`; a role has model, effort",
+                "unknown setting `roles.planner.prompt`; a role has model, effort",
             ),
         ] {
             assert!(parse_role_text(text).is_err_and(|error| error.starts_with(told)), "{text}");
@@ -269,7 +270,7 @@ mod tests {
 
     #[test]
     fn unknown_role_error_lists_known_roles() {
-        let told = check_role_names(&[RoleOverride::for_role("plumber")], &[]).expect_err("nobody has one");
+        let told = check_role_names(&[RoleOverride::for_role("plumber")], &[]).expect_err("no engine has this role");
         assert!(told.starts_with("`roles.plumber`: ") && told.contains("planner"), "{told}");
         assert_eq!(
             check_role_names(
@@ -320,11 +321,11 @@ mod tests {
             (format!("{WRITER}effort = \"x\""), "`team.roles.writer.effort` is not low"),
             (
                 format!("{WRITER}promt = \"x\""),
-                "there is no setting `team.roles.writer.promt`; a role has prompt, tools",
+                "unknown setting `team.roles.writer.promt`; a role has prompt, tools",
             ),
             ("[roles.coder]\nafter = \"tester\"".to_owned(), "`team.roles.coder.after` must be left out"),
             ("registry = 1".to_owned(), "`team.registry` is not"),
-            ("rolls = 1".to_owned(), "there is no setting `team.rolls`"),
+            ("rolls = 1".to_owned(), "unknown setting `team.rolls`"),
         ] {
             let error = parse_team_text(&text).expect_err(&text);
             assert!(error.starts_with(told), "{error}");
@@ -360,11 +361,11 @@ mod tests {
         let file = WRITER.replace("[roles", "[team.roles");
         assert_eq!(with("", &file), Ok(1));
         assert_eq!(with("[roles.coder]\nprompt = \"x\"", &file), Ok(2));
-        assert!(with(WRITER, &file).is_err_and(|error| error.contains("`team.roles.writer` stands in")));
+        assert!(with(WRITER, &file).is_err_and(|error| error.contains("`team.roles.writer` is also defined in")));
         assert!(with("", WRITER).is_err_and(|error| error.contains("[team.roles.NAME] and nothing else")));
         assert!(
             with("", "[team.roles.a]\nx = 1")
-                .is_err_and(|error| error.contains("team.toml: there is no setting"))
+                .is_err_and(|error| error.contains("team.toml: unknown setting"))
         );
         std::fs::remove_file(folder.path().join("team.toml")).expect("is there");
         let mut team = parse_team_text("registry = \"team.toml\"").expect("reads");

@@ -1,33 +1,33 @@
-//! Settings of a coordinator, and of whoever calls one elsewhere.
+//! Settings of a coordinator, and of clients of a remote one.
 
 use std::path::PathBuf;
 
 use super::{SettingKey, parse_number_into};
 use crate::output::error::{CliError, CliResult, ExitKind};
 
-/// Most connections at once: each run process keeps a few open.
+/// Maximum number of connections at once; each run process keeps a few open.
 pub(crate) const CONNECTIONS_MAX: u32 = 4096;
 
-/// How `serve` and `up` serve.
+/// Server settings of `serve` and `up`.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerSettings {
-    /// Where they listen.
+    /// The address to listen on.
     pub(crate) listen: String,
     /// How long a lease lasts without a heartbeat.
     pub(crate) lease_ms: u64,
-    /// Names by which the coordinator may be called, beside its addresses.
+    /// Host names accepted for the coordinator, in addition to its addresses.
     pub(crate) hosts: Vec<String>,
-    /// Where people find the coordinator's dashboard, for links.
+    /// The public URL of the dashboard, used in links.
     pub(crate) public_url: Option<String>,
-    /// Certificate and key for TLS, in PEM.
+    /// The TLS certificate, in PEM.
     pub(crate) tls_cert: Option<PathBuf>,
-    /// See `tls_cert`.
+    /// The TLS private key, in PEM.
     pub(crate) tls_key: Option<PathBuf>,
-    /// Requests of one token per second.
+    /// Requests per second allowed for one token.
     pub(crate) requests_per_second: u32,
-    /// Wrong tokens from one address per minute.
+    /// Failed authentications per minute allowed for one address.
     pub(crate) auth_failures_per_minute: u32,
-    /// Connections from one other address.
+    /// Connections allowed from one remote address.
     pub(crate) connections_per_peer: u32,
 }
 
@@ -49,23 +49,23 @@ impl Default for ServerSettings {
 }
 
 impl ServerSettings {
-    /// Refuses half of what belongs together.
+    /// Requires the TLS certificate and key to be set together.
     pub(crate) fn validate(&self) -> CliResult<()> {
         if self.tls_cert.is_some() == self.tls_key.is_some() {
             return Ok(());
         }
-        let message = "a certificate and its key belong together: give --tls-cert and --tls-key, or set \
+        let message = "the TLS certificate and key must be set together: give --tls-cert and --tls-key, or set \
                        server.tls_cert and server.tls_key";
         Err(CliError::new(ExitKind::Usage, message))
     }
 }
 
-/// Whether this can name a store.
+/// Whether `text` is the address of a store.
 pub(crate) fn is_store_address(text: &str) -> bool {
     ["sqlite:", "postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme))
 }
 
-/// Host names as a list.
+/// Parses a comma-separated list of host names.
 fn parse_hosts(text: &str) -> Option<Vec<String>> {
     let names: Vec<&str> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     let legal = |name: &&str| {
@@ -80,7 +80,7 @@ fn parse_absolute_path(text: &str) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// An address without what belongs to one page or one user.
+/// Parses a URL without path details or user information.
 fn parse_public_url(text: &str) -> Option<String> {
     let url = url::Url::parse(text).ok()?;
     let good = matches!(url.scheme(), "http" | "https")
@@ -96,7 +96,7 @@ pub(super) static SERVER_KEYS: [SettingKey; 11] = [
     SettingKey {
         name: "server.listen",
         env: "DOCKET_LISTEN",
-        allowed: "ADDRESS:PORT, such as 127.0.0.1:7117; port 0 takes a free one",
+        allowed: "ADDRESS:PORT, such as 127.0.0.1:7117; port 0 picks a free one",
         set: |c, t| t.parse::<std::net::SocketAddr>().ok().map(|_| t.clone_into(&mut c.server.listen)),
     },
     SettingKey {
@@ -116,7 +116,7 @@ pub(super) static SERVER_KEYS: [SettingKey; 11] = [
     SettingKey {
         name: "server.hosts",
         env: "DOCKET_HOSTS",
-        allowed: "host names without port, in the environment separated by commas",
+        allowed: "host names without a port; comma-separated in the environment",
         set: |c, t| parse_hosts(t).map(|names| c.server.hosts = names),
     },
     SettingKey {
@@ -128,13 +128,13 @@ pub(super) static SERVER_KEYS: [SettingKey; 11] = [
     SettingKey {
         name: "server.tls_cert",
         env: "DOCKET_TLS_CERT",
-        allowed: "the absolute path of a file of certificates in PEM, the server's own first",
+        allowed: "the absolute path of a PEM file of certificates, the server's own first",
         set: |c, t| parse_absolute_path(t).map(|path| c.server.tls_cert = Some(path)),
     },
     SettingKey {
         name: "server.tls_key",
         env: "DOCKET_TLS_KEY",
-        allowed: "the absolute path of a private key in PEM that others cannot read",
+        allowed: "the absolute path of a PEM private key that others cannot read",
         set: |c, t| parse_absolute_path(t).map(|path| c.server.tls_key = Some(path)),
     },
     SettingKey {
@@ -158,7 +158,7 @@ pub(super) static SERVER_KEYS: [SettingKey; 11] = [
     SettingKey {
         name: "client.ca",
         env: "DOCKET_CA",
-        allowed: "the absolute path of a file of certificates in PEM",
+        allowed: "the absolute path of a PEM file of certificates",
         set: |c, t| parse_absolute_path(t).map(|path| c.ca_file = Some(path)),
     },
 ];

@@ -1,13 +1,13 @@
-//! Where traces of runs go. The names in the environment are OpenTelemetry's own.
+//! Settings of trace export. The environment variables are those of OpenTelemetry.
 
 use super::keys::SettingKey;
 
-/// See the module.
+/// Where traces of runs are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TelemetrySettings {
-    /// A collector's address for OTLP over HTTP, without `/v1/traces`; none = no traces are sent.
+    /// The address of an OTLP/HTTP collector, without `/v1/traces`; `None` = no traces are sent.
     pub(crate) endpoint: Option<String>,
-    /// `service.name` of what is sent.
+    /// The `service.name` of exported traces.
     pub(crate) service_name: String,
 }
 
@@ -23,7 +23,7 @@ fn parse_endpoint(text: &str) -> Option<String> {
     good.then(|| text.trim_end_matches('/').trim_end_matches("/v1/traces").to_owned())
 }
 
-/// Its settings.
+/// The rows of these settings.
 pub(super) static TELEMETRY_KEYS: [SettingKey; 2] = [
     SettingKey {
         name: "telemetry.otlp_endpoint",

@@ -1,4 +1,4 @@
-//! What a settings file may say, and what is said of one that is wrong.
+//! Tests of the settings file: accepted values and error messages.
 
 use super::*;
 
@@ -35,19 +35,19 @@ fn errors_name_the_setting_and_its_allowed_values() {
         ),
         (
             "[worker]\nslot = 1",
-            "docket.toml: there is no setting `worker.slot`; in [worker] there are worker.slots, worker.hang_ms, worker.queues, worker.labels, worker.sandbox, worker.memory, worker.processes, worker.disk, worker.files, worker.output, worker.redact, worker.base_urls",
+            "docket.toml: unknown setting `worker.slot`; [worker] has worker.slots, worker.hang_ms, worker.queues, worker.labels, worker.sandbox, worker.memory, worker.processes, worker.disk, worker.files, worker.output, worker.redact, worker.base_urls",
         ),
         (
             "slots = 1",
-            "docket.toml: `slots` must stand in a section: [run], [task], [roles.NAME], [team], [server], [client], [archive], [blobs], [worker], [delivery], [[notify]], [policy], [mcp.NAME], [prices.\"PROVIDER:MODEL\"]",
+            "docket.toml: `slots` must be in a section: [run], [task], [roles.NAME], [team], [server], [client], [archive], [blobs], [worker], [delivery], [[notify]], [policy], [mcp.NAME], [prices.\"PROVIDER:MODEL\"]",
         ),
         (
             "[wroker]\nslots = 1",
-            "docket.toml: there is no section [wroker]; the sections are [run], [task], [roles.NAME], [team], [server], [client], [archive], [blobs], [worker], [delivery], [[notify]], [policy], [mcp.NAME], [prices.\"PROVIDER:MODEL\"]",
+            "docket.toml: unknown section [wroker]; the sections are [run], [task], [roles.NAME], [team], [server], [client], [archive], [blobs], [worker], [delivery], [[notify]], [policy], [mcp.NAME], [prices.\"PROVIDER:MODEL\"]",
         ),
         (
             "[[policy.rules]]\nid = \"a\"\nverdict = \"deny\"\ncommands = [\"x\"]\nmisses = [\"ls; x\"]",
-            "docket.toml: [policy]: rules[0].misses[0] must be something of which `a` does not speak: `ls; x`",
+            "docket.toml: [policy]: rules[0].misses[0] must not be matched by `a`: `ls; x`",
         ),
         (
             "[run]\ncommand_timeout_ms = 400000",
@@ -58,7 +58,7 @@ fn errors_name_the_setting_and_its_allowed_values() {
         assert_eq!((failure.exit, failure.error.to_string().as_str()), (ExitKind::Usage, message));
     }
     let failure = load_config_text("[run\n").expect_err("no TOML");
-    assert!(failure.error.to_string().starts_with("docket.toml: line 1 is not TOML"));
+    assert!(failure.error.to_string().starts_with("docket.toml: line 1 is not valid TOML"));
     let failure = load_config_text("[run]\nx = \n").expect_err("no value");
     assert!(!failure.error.to_string().contains('\n'), "{:?}", failure.error.to_string());
 }
@@ -85,7 +85,7 @@ fn certificate_requires_key_and_hosts_must_be_names() {
         })
     };
     let failure = with("DOCKET_TLS_CERT", "/c.pem").expect_err("half");
-    assert!(failure.error.to_string().contains("belong together"), "{}", failure.error);
+    assert!(failure.error.to_string().contains("must be set together"), "{}", failure.error);
     let config = with("DOCKET_HOSTS", "docket.example, build-1").expect("names");
     assert_eq!(config.server.hosts, ["docket.example", "build-1"]);
     for bad in ["http://x", "a:80", "*", "a b"] {

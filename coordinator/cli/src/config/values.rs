@@ -1,4 +1,4 @@
-//! Values of flags, settings and backlog files that people write, read from their text.
+//! Parsers for values of flags, settings and backlog files.
 //!
 //! Every error says what the value must be; the caller names the flag or field.
 
@@ -18,12 +18,12 @@ use crate::{
     output::error::{CliError, CliResult, ExitKind},
 };
 
-/// An amount of money in nano-dollars, as 2.50.
+/// Parses an amount of money, such as 2.50, to nano-dollars.
 pub(crate) fn parse_dollars(text: &str) -> Result<u64, String> {
     config::parse_nano_dollars(text).ok_or_else(|| format!("it must be {}", config::ALLOWED_DOLLARS))
 }
 
-/// A length of time in milliseconds, as 90s, 30m or 2h.
+/// Parses a duration, such as 90s, 30m or 2h, to milliseconds.
 pub(crate) fn parse_duration_ms(text: &str) -> Result<u64, String> {
     let (number, unit_ms) = match text.char_indices().last() {
         Some((at, 's')) => (&text[..at], 1000),
@@ -32,41 +32,41 @@ pub(crate) fn parse_duration_ms(text: &str) -> Result<u64, String> {
         Some(_) | None => ("", 0),
     };
     let ms = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_ms)).filter(|ms| *ms > 0);
-    ms.ok_or_else(|| "it must be a number with its unit, as 90s, 30m or 2h".to_owned())
+    ms.ok_or_else(|| "it must be a number with its unit, such as 90s, 30m or 2h".to_owned())
 }
 
-/// A model, as PROVIDER:NAME.
+/// Parses a model of the form PROVIDER:NAME.
 pub(crate) fn parse_model(text: &str) -> Result<ModelRef, String> {
     text.parse().map_err(|error: docket_schema::ids::ParseIdError| error.to_string())
 }
 
-/// How large a task is.
+/// Parses the complexity of a task.
 pub(crate) fn parse_complexity(text: &str) -> Result<TaskComplexity, String> {
     text.parse().map_err(str::to_owned)
 }
 
-/// How hard a model thinks.
+/// Parses a reasoning effort.
 pub(crate) fn parse_effort(text: &str) -> Result<ReasoningEffort, String> {
     text.parse().map_err(str::to_owned)
 }
 
-/// A set of tools, by its name.
+/// Parses the name of a tool set.
 pub(crate) fn parse_tool_set(text: &str) -> Result<ToolSet, String> {
     text.parse().map_err(str::to_owned)
 }
 
-/// A sampling temperature in thousandths.
+/// Parses a sampling temperature to thousandths.
 pub(crate) fn parse_temperature(text: &str) -> Result<u32, String> {
     parse_temperature_milli(text).ok_or_else(|| format!("it must be {}", config::ALLOWED_TEMPERATURE))
 }
 
-/// A path in a workspace.
+/// Parses a path in a workspace.
 pub(crate) fn parse_workspace_path(text: &str) -> Result<WorkspacePath, String> {
     WorkspacePath::new(text)
-        .ok_or_else(|| "it must be relative and stay inside the repository, as src/lib.rs".to_owned())
+        .ok_or_else(|| "it must be relative and stay inside the repository, such as src/lib.rs".to_owned())
 }
 
-/// A store's address on the command line.
+/// Parses the address of a store.
 pub(crate) fn parse_store_address(text: &str) -> Result<String, String> {
     if config::is_store_address(text) {
         Ok(text.to_owned())
@@ -75,13 +75,13 @@ pub(crate) fn parse_store_address(text: &str) -> Result<String, String> {
     }
 }
 
-/// Before anything is pinned or sent, and in the words of the command line.
+/// Validates `--base-url` before anything is pinned or sent, with an error in terms of the flag.
 pub(crate) fn check_base_url(model: &ModelRef) -> CliResult<()> {
     check_model(model)
         .map_err(|error| CliError::new(ExitKind::Usage, format!("--base-url must be {}", error.must)))
 }
 
-/// The worker's choice as the sandbox takes it.
+/// Converts the worker's setting to the sandbox's type.
 pub(crate) const fn to_backend_choice(choice: SandboxChoice) -> BackendChoice {
     match choice {
         SandboxChoice::Auto => BackendChoice::Auto,

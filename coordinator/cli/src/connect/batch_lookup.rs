@@ -1,4 +1,4 @@
-//! Which batch a person means: by its name, its id, or a part of either.
+//! Resolves a batch from its name, its id, or a part of either.
 
 use docket_schema::{
     api::{BatchSummary, ProblemCode, TaskQuery},
@@ -13,10 +13,11 @@ use crate::output::{
     error::{CliError, CliResult, ExitKind},
 };
 
-/// Digits that can be the end of an id: fewer end too many of them.
+/// Minimum digits of an abbreviated id: shorter suffixes match too many ids.
 const ID_DIGITS_MIN: usize = 4;
 
-/// The id of a batch of this name: the same on every machine, so that a name is enough to find it.
+/// Derives the id of a batch from its name. It is the same on every machine, so the name alone identifies the
+/// batch.
 pub(crate) fn batch_id_from_name(name: &str) -> BatchId {
     let hash = blake3::hash(format!("docket batch\n{name}").as_bytes());
     let mut bytes = [0; 16];
@@ -24,10 +25,10 @@ pub(crate) fn batch_id_from_name(name: &str) -> BatchId {
     BatchId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-/// Whether a batch may be called so.
+/// Checks that a batch may have this name.
 ///
 /// # Errors
-/// Usage, with what it must be.
+/// Fails with a usage error that says what the name must be.
 pub(crate) fn check_batch_name(name: &str) -> CliResult<()> {
     let legal = !name.trim().is_empty()
         && name.chars().count() <= TITLE_CHARS_MAX
@@ -36,36 +37,36 @@ pub(crate) fn check_batch_name(name: &str) -> CliResult<()> {
     if legal {
         return Ok(());
     }
-    let message = format!("a batch's name is one line of 1 to {TITLE_CHARS_MAX} characters, and no id");
+    let message = format!("a batch name must be one line of 1 to {TITLE_CHARS_MAX} characters and must not look like an id");
     Err(CliError::new(ExitKind::Usage, message))
 }
 
-/// The batch that a person names. It need not be there.
+/// Returns the id of the named batch, whether it exists or not.
 pub(crate) fn parse_batch_id(text: &str) -> BatchId {
     text.parse().unwrap_or_else(|_| batch_id_from_name(text.trim()))
 }
 
-/// What a person's words for a batch came to.
+/// The result of looking up a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BatchLookup {
-    /// One that has a task, here or in the archive.
+    /// A batch with at least one task, live or archived.
     Known(BatchId),
-    /// None has a task: this is the id that one of that whole name, or id, has.
+    /// No such batch has a task; this is the id for that full name or id.
     Unknown(BatchId),
 }
 
-/// The batch that a person names, if it has a task: by its whole name, its id, some last digits of the id as lists
-/// show it, or the last part of a name. What fits several means none of them.
+/// Looks up a batch that has tasks by its full name, its id, the last digits of the id as shown in lists, or
+/// the last part of its name.
 ///
 /// # Errors
-/// It fits several.
+/// Fails when the text matches more than one batch.
 pub(crate) async fn look_up_batch(client: &CoordinatorClient, text: &str) -> CliResult<BatchLookup> {
     let id = parse_batch_id(text);
     let query = TaskQuery { batch: Some(id), limit: Some(1), ..TaskQuery::default() };
     if !client.list_tasks(&query).await?.tasks.is_empty() {
         return Ok(BatchLookup::Known(id));
     }
-    // All of it may be archived.
+    // All tasks of the batch may be archived.
     match client.get_batch(id).await {
         Ok(_) => return Ok(BatchLookup::Known(id)),
         Err(error) if error.problem_code() == Some(ProblemCode::NotFound) => {}
@@ -77,13 +78,13 @@ pub(crate) async fn look_up_batch(client: &CoordinatorClient, text: &str) -> Cli
         [] => Ok(BatchLookup::Unknown(id)),
         several => {
             let message =
-                format!("`{text}` fits {} batches; give the whole name, or more of the id", several.len());
+                format!("`{text}` matches {} batches; give the full name or more of the id", several.len());
             Err(CliError::new(ExitKind::NotFound, display::sanitize_line(&message)))
         }
     }
 }
 
-/// Those whose id ends in these digits, or whose name ends in this part.
+/// Returns the batches whose id ends with these digits or whose name ends with this part.
 fn matching_batches(known: &[BatchSummary], text: &str) -> Vec<BatchId> {
     let part = format!("/{}", text.trim());
     let digits: String = text.trim().chars().filter(|c| *c != '-').collect::<String>().to_ascii_lowercase();
@@ -95,15 +96,15 @@ fn matching_batches(known: &[BatchSummary], text: &str) -> Vec<BatchId> {
     known.iter().filter(fits).map(|batch| batch.id).collect()
 }
 
-/// As [`look_up`], of one that is there.
+/// Like [`look_up_batch`], for a batch that must exist.
 ///
 /// # Errors
-/// There is none, or several.
+/// Fails when the text matches no batch, or several.
 pub(crate) async fn resolve_batch(client: &CoordinatorClient, text: &str) -> CliResult<BatchId> {
     match look_up_batch(client, text).await? {
         BatchLookup::Known(id) => Ok(id),
         BatchLookup::Unknown(_) => {
-            let message = format!("there is no batch `{text}`; `docket batch` lists them");
+            let message = format!("no batch `{text}`; `docket batch` lists them");
             Err(CliError::new(ExitKind::NotFound, display::sanitize_line(&message)))
         }
     }

@@ -1,9 +1,9 @@
-//! A client, whoever answers it: a coordinator elsewhere, the home's owner, or one started here for
-//! the duration of the command.
+//! Connects to a coordinator: a remote one, the process that owns the home, or one started here for the
+//! duration of the command.
 //!
-//! Reading commands start one without taking the home's lock and without background work, so that any
-//! number of them may run at once. Writing commands own the home while they last and say so without
-//! an address; others wait for the moment that takes.
+//! Read-only commands start one without taking the home's lock and without background jobs, so any number of
+//! them may run at once. Writing commands own the home while they run and announce that without an address;
+//! other commands wait for them to finish.
 
 use std::time::{Duration, Instant};
 
@@ -26,23 +26,21 @@ use crate::{
 mod archived_store;
 pub(crate) use archived_store::download_archive_file as fetch_archived;
 
-/// How long to wait for an owner that starts, or for a writing command to be done.
+/// How long to wait for an owner to start, or for a writing command to finish.
 const OWNER_WAIT_MAX: Duration = Duration::from_secs(20);
-/// How often to look meanwhile.
 const OWNER_POLL: Duration = Duration::from_millis(10);
 
-/// What a command wants to do.
+/// What a command needs the coordinator for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AccessMode {
-    /// Look.
+    /// Read-only access.
     Read,
-    /// Change something.
+    /// Write access.
     Write,
 }
 
-/// See the module.
+/// A connection to a coordinator, and what was started to get it.
 pub(crate) struct Coordinator {
-    /// The way to the coordinator.
     pub(crate) client: CoordinatorClient,
     local: Option<LocalCoordinator>,
     /// Released after the coordinator has ended.
@@ -51,7 +49,7 @@ pub(crate) struct Coordinator {
     scratch: Option<tempfile::TempDir>,
 }
 
-/// The token that the environment gives, if it does.
+/// Returns the token from the environment, if set.
 pub(crate) fn token_from_env() -> Option<Secret> {
     std::env::var("DOCKET_TOKEN").ok().as_deref().and_then(Secret::new)
 }
@@ -68,9 +66,10 @@ impl Coordinator {
                 HomeOwnership::Owned(owner) if owner.is_gone() && Instant::now() < gone_until => {}
                 HomeOwnership::Owned(owner) => {
                     if let Some(address) = owner.address {
-                        // Another process may serve the home before the command is done: `follow` takes hours.
+                        // Another process may serve the home before the command finishes: `follow` can take
+                        // hours.
                         let address = home_address(&cx.home.lock_path()).unwrap_or(address);
-                        // A given token may have fewer rights; it has those on this machine as well.
+                        // An explicit token may have fewer rights, and keeps them on this machine.
                         return match token_from_env() {
                             Some(token) => Self::connect_to(&address, token),
                             None => Self::connect_to(&address, cx.home.load_or_create_token()?),
@@ -93,18 +92,18 @@ impl Coordinator {
             }
             if Instant::now() >= until {
                 let message = format!(
-                    "another docket holds {} and does not answer; end it, or name another home with --home",
+                    "another docket process holds {} and does not respond; stop it, or use another home with --home",
                     cx.home.path().display()
                 );
                 return Err(CliError::new(ExitKind::Unreachable, message));
             }
-            // A lock file cannot be waited for together with what is written into it.
+            // A lock cannot be awaited together with the address that its holder writes.
             tokio::time::sleep(OWNER_POLL).await;
         }
     }
 
-    /// As [`Access::open`] for looking at what `id` names: where that is archived, at a store of its own that its
-    /// file was unpacked into, which goes with this.
+    /// Like [`Coordinator::connect`], for reading what `id` names. If it is archived, its file is unpacked into
+    /// a temporary store that is removed with the returned value.
     pub(crate) async fn connect_for_reading(cx: &CliContext, id: &str) -> CliResult<Self> {
         let access = Self::connect(cx, AccessMode::Read).await?;
         match resolve::resolve_archived(&access.client, id).await {
@@ -121,12 +120,12 @@ impl Coordinator {
         }
     }
 
-    /// Whether nobody else serves it: then nothing goes on by itself.
+    /// Whether no other process serves the store, so nothing progresses in the background.
     pub(crate) const fn is_local(&self) -> bool {
         self.local.is_some()
     }
 
-    /// Where histories are read fastest.
+    /// The fastest source for histories.
     pub(crate) fn history_source(&self) -> HistorySource {
         match &self.local {
             Some(local) => HistorySource::Store(local.store()),
@@ -134,7 +133,7 @@ impl Coordinator {
         }
     }
 
-    /// Ends what was started here; what was done is durable already.
+    /// Shuts down what was started here. Everything done is already durable.
     pub(crate) async fn close(self) -> CliResult<()> {
         if let Some(local) = self.local {
             local.stop().await;
@@ -144,14 +143,14 @@ impl Coordinator {
         Ok(())
     }
 
-    /// At the store that the settings name, whoever serves the home: to read what is there. A file that is not there is
-    /// not made.
+    /// Serves the store from the settings for reading, even if another process serves the home. A missing
+    /// database file is not created.
     pub(crate) async fn serve_configured_store(cx: &CliContext) -> CliResult<Self> {
         let file = cx.config.store.as_deref().and_then(|store| store.strip_prefix("sqlite:"));
         if let Some(file) = file.map(|file| std::path::Path::new(file.trim_start_matches("//")))
             && !file.is_file()
         {
-            let message = format!("there is no database {}; check --store, or DATABASE_URL", file.display());
+            let message = format!("no database at {}; check --store or DATABASE_URL", file.display());
             return Err(CliError::new(ExitKind::Usage, message));
         }
         Self::start_local(cx, None).await
@@ -169,7 +168,7 @@ impl Coordinator {
 
     fn connect_remote(cx: &CliContext, url: &str) -> CliResult<Self> {
         let token = token_from_env().ok_or(()).or_else(|()| {
-            // A coordinator of this very home may be named by its address too.
+            // The address given may be that of this home's own coordinator.
             match cx.home.ownership() {
                 Ok(HomeOwnership::Owned(owner))
                     if owner.address.as_deref() == Some(url.trim_end_matches('/')) =>
@@ -178,7 +177,7 @@ impl Coordinator {
                 }
                 Ok(_) | Err(_) => Err(CliError::new(
                     ExitKind::Refused,
-                    "DOCKET_TOKEN is not set; it is in the file `token` of the coordinator's home",
+                    "DOCKET_TOKEN is not set; the token is in the file `token` of the coordinator's home",
                 )),
             }
         })?;

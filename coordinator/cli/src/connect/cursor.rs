@@ -1,8 +1,9 @@
-//! Up to where somebody has done its work along the log: a place in it, and which event stands there.
+//! A durable cursor into the log: a position together with the hash of its event.
 //!
-//! The place alone would be of another log where a backup took the database's place, or where the home was pointed at
-//! another store: behind it nothing, or other tasks. So the event's hash stands beside it, and is looked for before the
-//! place is believed. What is done where it is not there, whoever keeps it says.
+//! A position alone could refer to a different log: after a backup was restored, or when the home was pointed
+//! at another store, there would be nothing behind it, or other tasks. The event's hash is therefore stored
+//! with it and checked before the position is trusted. The owner of the cursor decides what to do when the
+//! check fails.
 
 use std::path::{Path, PathBuf};
 
@@ -12,19 +13,18 @@ use docket_schema::{
 };
 use docket_worker::client::{ClientError, CoordinatorClient};
 
-/// A place in a log.
+/// A position in a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogMark {
-    /// Where.
     pub(crate) position: Position,
-    /// Of the event that stands there; zero before the first.
+    /// Hash of the event at the position; zero before the first event.
     hash: EventHash,
 }
 
 impl LogMark {
     pub(crate) const START: Self = Self { position: Position(0), hash: EventHash::ZERO };
 
-    /// Where `event` stands.
+    /// The mark of `event`.
     pub(crate) const fn from_event(event: &Envelope) -> Self {
         Self { position: event.position, hash: event.hash }
     }
@@ -41,18 +41,18 @@ impl std::fmt::Display for LogMark {
     }
 }
 
-/// What a log has at a place that was kept.
+/// What the log contains at a saved mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CursorCheck {
-    /// The event that stood there.
+    /// The same event.
     Unchanged(LogMark),
-    /// Nothing there, and later ones: it was archived.
+    /// No event, but later ones exist: the event was archived.
     Archived(LogMark),
-    /// Another event, or the log ends before: a backup took its place, or it is another store's.
+    /// A different event, or the log ends earlier: a backup was restored, or this is another store.
     Replaced(LogMark),
 }
 
-/// A file in the home, and what is done up to there.
+/// A file in the home that stores how far a job has processed the log.
 pub(crate) struct LogCursor {
     path: PathBuf,
     work: &'static str,
@@ -60,20 +60,20 @@ pub(crate) struct LogCursor {
 }
 
 impl LogCursor {
-    /// What the file `name` says; `work` is what is done up to there, in a word. One that is missing or damaged
-    /// says nothing.
+    /// Opens the cursor file `name`; `work` names the job in one word. A missing or damaged file counts as
+    /// empty.
     pub(crate) fn open(home: &Path, name: &str, work: &'static str) -> Self {
         let path = home.join(name);
         let written = LogMark::parse(&std::fs::read_to_string(&path).unwrap_or_default());
         Self { path, work, saved: written }
     }
 
-    /// Whether it was ever kept.
+    /// Whether a mark was ever saved.
     pub(crate) const fn has_mark(&self) -> bool {
         self.saved.is_some()
     }
 
-    /// What this log has where the place was kept.
+    /// Compares the saved mark with this log.
     pub(crate) async fn check_mark(&self, client: &CoordinatorClient) -> Result<CursorCheck, ClientError> {
         let Some(kept) = self.saved.filter(|mark| mark.position > Position(0)) else {
             return Ok(CursorCheck::Unchanged(LogMark::START));
@@ -86,7 +86,7 @@ impl LogCursor {
         })
     }
 
-    /// Where to read on: the place that was kept, if this log has that event there; else the begin.
+    /// Returns where to continue reading: the saved mark if this log contains that event, else the beginning.
     pub(crate) async fn verified_mark(&self, client: &CoordinatorClient) -> Result<LogMark, ClientError> {
         match self.check_mark(client).await? {
             CursorCheck::Unchanged(mark) => Ok(mark),
@@ -94,27 +94,27 @@ impl LogCursor {
                 tracing::warn!(
                     position = %kept.position,
                     work = self.work,
-                    "this is not the log that this was done of before, or the event was archived: it is looked \
-                     through from the begin"
+                    "this is a different log than before, or the event was archived: it is read again from the \
+                     beginning"
                 );
                 Ok(LogMark::START)
             }
         }
     }
 
-    /// Keeps it, if it is another.
+    /// Saves the mark if it changed.
     pub(crate) fn save(&mut self, mark: LogMark) {
         if self.saved == Some(mark) {
             return;
         }
-        // Aside first: a file that was cut would say nothing.
+        // Written to a temporary file first: a truncated cursor file would count as empty.
         let aside = self.path.with_extension("new");
         let written =
             std::fs::write(&aside, mark.to_string()).and_then(|()| std::fs::rename(&aside, &self.path));
         match written {
             Ok(()) => self.saved = Some(mark),
             Err(error) => {
-                tracing::warn!(%error, work = self.work, "how far it is done cannot be written; it is looked at again");
+                tracing::warn!(%error, work = self.work, "the cursor cannot be saved; some work will be repeated");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The parts of docket that run in this process: store, coordinator, supervisor, and the two kinds of
-//! process that docket starts itself as.
+//! The parts of docket that run in this process: store, coordinator, supervisor, and the two kinds of child
+//! process that docket starts from its own binary.
 
 use std::{net::SocketAddr, path::Path, process::ExitCode, sync::Arc};
 
@@ -22,33 +22,32 @@ use crate::{
     output::error::{CliResult, ExitKind, FailWith as _},
 };
 
-/// Providers and the variables their keys come in.
+/// Providers and the environment variables of their API keys.
 pub(crate) const PROVIDER_KEY_VARS: [(&str, &str); 2] =
     [("anthropic", "ANTHROPIC_API_KEY"), ("openai", "OPENAI_API_KEY")];
 
-/// How long requests in hand may take when the coordinator ends.
+/// Grace period for requests in progress at shutdown.
 const SHUTDOWN_GRACE_MS: u64 = 5000;
 
-/// How a coordinator in this process is reached.
+/// How a coordinator in this process listens.
 pub(crate) struct ListenOptions {
-    /// Where.
+    /// The address.
     pub(crate) address: String,
-    /// By whom.
+    /// Who may connect.
     pub(crate) exposure: ListenExposure,
-    /// With TLS.
     pub(crate) tls: Option<TlsIdentity>,
-    /// Tests only: where it dies.
+    /// Tests only: where it loses replies.
     pub(crate) lost_replies: Vec<LostReply>,
-    /// Tests only: where it dies while it archives.
+    /// Tests only: where it crashes while archiving.
     pub(crate) archive_crash: Option<ArchiveFailpoint>,
-    /// What it archives by itself.
+    /// What it archives automatically.
     pub(crate) retention: RetentionPolicy,
-    /// Whether it tells people and programs elsewhere.
+    /// Whether it sends notifications.
     pub(crate) notices: NotificationMode,
 }
 
 impl ListenOptions {
-    /// For a command of this machine, while it lasts.
+    /// For a command on this machine, while it runs.
     pub(crate) fn ephemeral() -> Self {
         let at = "127.0.0.1:0".to_owned();
         let ArchiveSettings { retention, .. } = ArchiveSettings::default();
@@ -63,7 +62,7 @@ impl ListenOptions {
         }
     }
 
-    /// Checks that it could be listened so now.
+    /// Checks that the address can be bound now.
     pub(crate) async fn check_can_listen(&self) -> CliResult<()> {
         match server::check_listen(parse_bind_address(&self.address)?, self.exposure, self.tls.as_ref()).await
         {
@@ -75,7 +74,7 @@ impl ListenOptions {
 
 fn parse_bind_address(at: &str) -> CliResult<SocketAddr> {
     at.parse()
-        .fail_with(ExitKind::Usage, || format!("`{at}` is no address; it must look like 127.0.0.1:7117"))
+        .fail_with(ExitKind::Usage, || format!("`{at}` is not an address; it must look like 127.0.0.1:7117"))
 }
 
 fn serve_failure<T>(error: ServeError) -> CliResult<T> {
@@ -91,7 +90,7 @@ fn serve_failure<T>(error: ServeError) -> CliResult<T> {
     Err(error).fail_as(exit)
 }
 
-/// A coordinator in this process, and the store under it.
+/// A coordinator in this process, with its store.
 pub(crate) struct LocalCoordinator {
     running: RunningServer,
     store: Arc<dyn Store>,
@@ -159,30 +158,29 @@ impl LocalCoordinator {
         Ok(Self { running, store, address })
     }
 
-    /// Where it answers with TLS, if it does.
+    /// The TLS address, if it serves TLS.
     pub(crate) fn tls_address(&self) -> Option<String> {
         self.running.tls_url()
     }
 
-    /// Where it answers whoever is on this machine.
+    /// The address for clients on this machine.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// The store under it.
     pub(crate) fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.store)
     }
 
-    /// Ends it.
+    /// Shuts it down.
     pub(crate) async fn stop(self) {
         self.running.shutdown().await;
         self.store.close().await;
     }
 }
 
-/// Who stands in the log for what this home's token does. Where nobody has a name (a service, a container), the
-/// machine's tells two coordinators of one store apart.
+/// The actor recorded in the log for what this home's token does. If no user name is known (a service, a
+/// container), the host name distinguishes two coordinators of one store.
 pub(crate) fn local_user_name() -> String {
     std::env::var("USER").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| {
         let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
@@ -190,7 +188,7 @@ pub(crate) fn local_user_name() -> String {
     })
 }
 
-/// Opens the store that the settings name: the home's own database, or another.
+/// Opens the store from the settings: the home's own database, or another.
 pub(crate) async fn open_store(cx: &CliContext) -> CliResult<Arc<dyn Store>> {
     let store = match cx.config.store.as_deref() {
         None => open_sqlite(&cx.home.database_path()).await?,
@@ -207,15 +205,15 @@ pub(crate) async fn open_store(cx: &CliContext) -> CliResult<Arc<dyn Store>> {
 
 async fn open_postgres(address: &str) -> CliResult<SqlStore> {
     match postgres::open(address).await {
-        // A server that has answered says itself what is wrong.
+        // A server that answered reports the problem itself.
         Err(error @ StoreError::Unavailable { .. }) if !error.is_from_database() => {
-            // What stands before the last @ may hold a password.
+            // The part before the last @ may contain a password.
             let place = address.split_once("://").map_or(address, |(_, place)| place);
             let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
             let place = place.split('?').next().unwrap_or_default();
             Err(error).fail_with(ExitKind::Unreachable, || {
                 format!(
-                    "no PostgreSQL answers at {place}; is it running, and is DATABASE_URL (or --store) right?"
+                    "no PostgreSQL server answers at {place}; is it running, and is DATABASE_URL (or --store) correct?"
                 )
             })
         }
@@ -232,8 +230,8 @@ async fn open_sqlite(path: &Path) -> CliResult<SqlStore> {
     match sqlite::open(path).await {
         Err(error @ StoreError::Unavailable { .. }) => Err(error).fail_with(ExitKind::Unreachable, || {
             format!(
-                "cannot open the database {}; is its folder there, may you write to it, and is DATABASE_URL (or \
-                 --store) right?",
+                "cannot open the database {}; does its folder exist, is it writable, and is DATABASE_URL (or \
+                 --store) correct?",
                 path.display()
             )
         }),
@@ -241,9 +239,9 @@ async fn open_sqlite(path: &Path) -> CliResult<SqlStore> {
     }
 }
 
-/// The life of a run process. What it says goes to its log, whose end its supervisor passes on.
+/// Entry point of a run process. Its output goes to its log; the supervisor forwards the end of it.
 pub(crate) fn run_process_main() -> ExitCode {
-    // Its supervisor was started with the same variables, and refused them where they are wrong.
+    // The supervisor has the same variables and has already rejected invalid ones.
     if let Err(failure) = logging::init_logging(0) {
         return ExitCode::from(failure.exit.code());
     }

@@ -1,4 +1,4 @@
-//! What servers and workers say on standard error: lines for people, or a JSON object a line.
+//! Logging of servers and workers to standard error, as text lines or one JSON object per line.
 
 use std::io::IsTerminal as _;
 
@@ -6,15 +6,15 @@ use tracing_subscriber::EnvFilter;
 
 use crate::output::error::{CliError, CliResult, ExitKind};
 
-/// How lines are written: `text` for people, `json` for programs that collect logs.
+/// Format of log lines: `text` for people, `json` for log collectors.
 const FORMAT_VAR: &str = "DOCKET_LOG_FORMAT";
-/// What is logged, as `docket_worker=debug`.
+/// Log filter, such as `docket_worker=debug`.
 const FILTER_VAR: &str = "DOCKET_LOG";
 
-/// Starts logging: warnings, or more with `-v`; `DOCKET_LOG` goes over it.
+/// Initializes logging: warnings by default, more with `-v`; `DOCKET_LOG` takes precedence.
 ///
 /// # Errors
-/// One of the two variables holds something else than it may.
+/// Fails when one of the two variables has an invalid value.
 pub(crate) fn init_logging(verbose: u8) -> CliResult<()> {
     let level = match verbose {
         0 => "warn",
@@ -39,10 +39,10 @@ pub(crate) fn init_logging(verbose: u8) -> CliResult<()> {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
-        // Where standard error is a file on a full disk, the complaint about it would panic, and the
-        // request in hand would go unanswered.
+        // If standard error is a file on a full disk, the logger's complaint about it would panic, and the
+        // request in progress would get no reply.
         .log_internal_errors(false);
-    // A second start keeps the first: nothing is lost by it.
+    // A second initialization keeps the first subscriber, which is harmless.
     if is_json {
         drop(subscriber.json().flatten_event(true).with_target(true).try_init());
     } else {
@@ -55,19 +55,19 @@ fn non_empty_env(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.trim().is_empty())
 }
 
-/// What a filter may be, for people.
+/// Describes a filter.
 const ALLOWED_FILTER: &str =
-    "a level (off, error, warn, info, debug or trace), or targets with levels, as docket_worker=debug,warn";
+    "a level (off, error, warn, info, debug or trace), or targets with levels, such as docket_worker=debug,warn";
 
-/// Levels that stand alone.
+/// Levels that can be given without a target.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What docket's own targets begin with.
+/// Prefixes of docket's own targets.
 const CRATES: [&str; 6] =
     ["docket_coordinator", "docket_worker", "docket_schema", "docket_edit", "docket_sandbox", "docket"];
 
-/// Whether one part of a filter says something: a word alone that is no level is the name of a target to the filter, and a
-/// target that nobody has says nothing.
+/// Whether one part of a filter has an effect. The filter library treats a lone word that is not a level as a
+/// target, and a target that does not exist has no effect.
 fn is_directive(part: &str) -> bool {
     let part = part.trim();
     let is_level = LEVELS.iter().any(|level| level.eq_ignore_ascii_case(part))

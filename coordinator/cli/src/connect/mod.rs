@@ -1,4 +1,4 @@
-//! The way to a coordinator: one elsewhere, the home's, or one in this process; and what ids and names mean there.
+//! Connecting to a coordinator (remote, the home's, or in this process) and resolving ids and names.
 
 pub(crate) mod batch_lookup;
 pub(crate) mod coordinator;

@@ -1,4 +1,4 @@
-//! Which tasks are meant: the flags that lists and acts on many share.
+//! Task filters: flags shared by lists and bulk operations.
 
 use crate::connect::batch_lookup;
 use std::time::Duration;
@@ -13,39 +13,40 @@ use docket_worker::client::CoordinatorClient;
 
 use crate::output::{display, error::CliResult};
 
-/// See the module. A task is meant that passes all of them.
+/// Filters; a task must pass all of them.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args)]
 pub(crate) struct TaskFilterArgs {
-    /// Only tasks in this state; several with commas, or the flag again
+    /// Only tasks in this state; comma-separated, or repeat the flag
     #[arg(long, value_parser = parse_task_state, value_delimiter = ',')]
     pub(crate) state: Vec<TaskState>,
-    /// Only tasks of this queue
+    /// Only tasks in this queue
     #[arg(long)]
     queue: Option<QueueName>,
-    /// Only tasks of this batch: its name, the last part of it, or its id
+    /// Only tasks in this batch: its name, the last part of it, or its id
     #[arg(long, value_name = "BATCH")]
     batch: Option<String>,
-    /// Only tasks whose title is like this: `*` is any text, `?` any character
+    /// Only tasks whose title matches: `*` is any text, `?` any character
     #[arg(long, value_name = "PATTERN", value_parser = parse_pattern)]
     title: Option<String>,
-    /// Only tasks for a model like this, as 'anthropic:*'
+    /// Only tasks for a matching model, e.g. 'anthropic:*'
     #[arg(long, value_name = "PATTERN", value_parser = parse_pattern)]
     model: Option<String>,
     /// Only tasks for this engine
     #[arg(long)]
     engine: Option<String>,
-    /// Only tasks that this worker has
+    /// Only tasks leased by this worker
     #[arg(long, value_name = "NAME")]
     worker: Option<String>,
-    /// Only tasks submitted since this instant, as 2026-01-31T02:00:00Z or 2026-01-31, or this long ago, as 90m or 2d
+    /// Only tasks submitted since this time (2026-01-31T02:00:00Z or 2026-01-31), or within this age (90m or
+    /// 2d)
     #[arg(long, value_name = "TIME", value_parser = parse_instant)]
     since: Option<InstantArg>,
-    /// Only tasks submitted before this instant, or longer ago than this
+    /// Only tasks submitted before this time, or longer ago than this age
     #[arg(long, alias = "until", value_name = "TIME", value_parser = parse_instant)]
     before: Option<InstantArg>,
 }
 
-/// An instant, as it is typed.
+/// A point in time as typed on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InstantArg {
     At(Timestamp),
@@ -55,21 +56,21 @@ pub(crate) enum InstantArg {
 fn parse_task_state(text: &str) -> Result<TaskState, String> {
     if matches!(text, "undelivered" | "paused") {
         return Err(format!(
-            "it is a kind of blocked: `--state blocked` lists it, and says which are {text}"
+            "this is a kind of blocked: use `--state blocked`, which shows the tasks that are {text}"
         ));
     }
     text.parse().map_err(|_| {
         if text == "archived" {
-            return "archived tasks are listed by `docket archive list`".to_owned();
+            return "use `docket archive list` to list archived tasks".to_owned();
         }
         let all: Vec<&str> = TaskState::ALL.iter().map(|state| state.as_str()).collect();
-        format!("it is one of {}", all.join(", "))
+        format!("it must be one of {}", all.join(", "))
     })
 }
 
 fn parse_pattern(text: &str) -> Result<String, String> {
     if text.len() > PATTERN_BYTES_MAX {
-        return Err(format!("it may have {PATTERN_BYTES_MAX} bytes"));
+        return Err(format!("it may have at most {PATTERN_BYTES_MAX} bytes"));
     }
     Ok(text.to_owned())
 }
@@ -79,9 +80,9 @@ pub(crate) fn parse_instant(text: &str) -> Result<InstantArg, String> {
         return Ok(InstantArg::At(at));
     }
     let must = || {
-        "it must be as 2026-01-31T02:00:00Z or 2026-01-31, or how long ago, as 90s, 30m, 2h or 7d".to_owned()
+        "it must be a time such as 2026-01-31T02:00:00Z or 2026-01-31, or an age such as 90s, 30m, 2h or 7d".to_owned()
     };
-    // A day, from its first moment on.
+    // A date means the start of that day.
     if let Ok(at) = format!("{text}T00:00:00Z").parse() {
         return Ok(InstantArg::At(at));
     }
@@ -94,13 +95,13 @@ pub(crate) fn parse_instant(text: &str) -> Result<InstantArg, String> {
         _ => return Err(must()),
     };
     let number: u64 = text[..text.len() - unit.len_utf8()].parse().map_err(|_| must())?;
-    // A century is more than any log goes back.
+    // No log goes back more than a century.
     let ago = number.checked_mul(seconds).filter(|ago| *ago < 3_200_000_000).ok_or_else(must)?;
     Ok(InstantArg::Ago(Duration::from_secs(ago)))
 }
 
 impl InstantArg {
-    /// The instant, as of `now`.
+    /// Resolves it relative to `now`.
     pub(crate) fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(at) => at,
@@ -110,10 +111,10 @@ impl InstantArg {
 }
 
 impl TaskFilterArgs {
-    /// Finds the batch that is named.
+    /// Resolves the named batch.
     ///
     /// # Errors
-    /// There is none: what was typed wrong is not to pass for a batch without such tasks.
+    /// Fails when there is none, so that a typo is not mistaken for a batch without matching tasks.
     pub(crate) async fn resolve_batch(&mut self, client: &CoordinatorClient) -> CliResult<()> {
         if let Some(batch) = &mut self.batch {
             *batch = batch_lookup::resolve_batch(client, batch).await?.to_string();
@@ -121,10 +122,10 @@ impl TaskFilterArgs {
         Ok(())
     }
 
-    /// Tells how many tasks of the batch that is meant are in the archive, where neither lists nor acts find them.
+    /// Prints how many tasks of the batch are archived, because lists and bulk operations do not find those.
     pub(crate) async fn note_archived_tasks(&self, client: &CoordinatorClient) {
         let Some(batch) = self.batch.as_deref().map(batch_lookup::parse_batch_id) else { return };
-        // What cannot be read here is told by what was asked for.
+        // If this cannot be read, the actual request reports the error.
         if let Ok(view) = client.get_batch(batch).await
             && view.archived > 0
         {
@@ -137,7 +138,7 @@ impl TaskFilterArgs {
         }
     }
 
-    /// The query that they make.
+    /// Converts the filters to a query.
     pub(crate) fn to_query(&self, now: Timestamp) -> TaskQuery {
         TaskQuery {
             state: TaskStates::from_states(self.state.iter().copied()),

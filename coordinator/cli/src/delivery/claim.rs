@@ -1,9 +1,11 @@
-//! Who delivers a result, where several could: two `docket up` on one store, or one and a person's `docket apply`.
+//! Delivery claims decide who delivers a result when several processes could: two `docket up` on one store, or
+//! one and a person's `docket apply`.
 //!
-//! A claim is an event of the task's stream, written only where nothing was written since its claimant looked; so of
-//! two who look at once one gets it. It holds until what was claimed is told, or for a term after it was last written.
-//! Who waits counts that term on a clock of their own from when they first saw the claim: no two clocks are compared.
-//! Who holds it writes it again while a push or a hook goes on, and breaks that off where it cannot.
+//! A claim is an event of the task's stream, appended only if the stream has not changed since the claimant
+//! read it, so of two concurrent claimants one wins. It holds until the outcome is recorded, or for a term
+//! after it was last renewed. A waiter measures that term on its own clock from when it first saw the claim, so
+//! no two clocks are compared. The holder renews the claim while a push or a hook runs, and aborts the work if
+//! it cannot.
 
 use std::{
     collections::HashMap,
@@ -32,36 +34,36 @@ use crate::{
     },
 };
 
-/// How a claim is kept.
+/// Timing of claims.
 #[derive(Debug, Clone, Copy)]
 struct ClaimTiming {
-    /// How long it holds where it is not written again: longer than a coordinator takes to come back.
+    /// How long a claim holds without renewal: longer than a coordinator restart takes.
     term: Duration,
-    /// How often one that is held is written again.
+    /// How often a held claim is renewed.
     renew_interval: Duration,
-    /// What is left of the term when a renewal that hangs is given up: time to end what it guards.
+    /// The part of the term that remains when a hanging renewal is given up: time to end the guarded work.
     safety_margin: Duration,
-    /// Least time between two tries.
+    /// Minimum time between two attempts.
     poll_interval: Duration,
 }
 
-/// As it is done.
+/// The timing used in production.
 const CLAIM_TIMING: ClaimTiming = ClaimTiming {
     term: Duration::from_secs(30),
     renew_interval: Duration::from_secs(10),
     safety_margin: Duration::from_secs(5),
     poll_interval: CLAIM_POLL_INTERVAL,
 };
-/// How often a claim is tried again because others wrote to the task meanwhile.
+/// How often a claim is retried because others wrote to the task concurrently.
 const CLAIM_TRIES_MAX: u32 = 20;
-/// How long a command waits for somebody else's delivery: a term, and some more for their hook.
+/// How long a command waits for another process's delivery: one term, plus time for its hook.
 const CLAIM_WAIT_MAX: Duration = Duration::from_secs(180);
-/// How often it looks meanwhile.
+/// How often a waiting command checks.
 const CLAIM_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// File in the home that holds the name under which its `docket up` delivers.
+/// File in the home with the name under which its `docket up` delivers.
 const CLAIMANT_NAME_FILE: &str = "deliverer.id";
 
-/// A claimant, and the claims of others that it has seen.
+/// A claimant, with the claims of others that it has seen.
 #[derive(Debug)]
 pub(crate) struct DeliveryClaimant {
     name: String,
@@ -78,18 +80,17 @@ pub(super) struct HeldClaim {
 }
 
 impl DeliveryClaimant {
-    /// A claimant of this name.
     fn with_name(name: String) -> Self {
         Self { name, timing: CLAIM_TIMING, seen_claims: Mutex::default() }
     }
 
-    /// For one command.
+    /// A claimant for one command.
     pub(crate) fn for_command() -> Self {
         Self::with_name(format!("{}/{}", host_name(), docket_coordinator::clock::new_id().simple()))
     }
 
-    /// For the `docket up` of `home`: under the same name after each start, so that what it had claimed when it died
-    /// is its own. A home is one process's at a time.
+    /// The claimant of the `docket up` of `home`. It has the same name after each restart, so claims it held
+    /// when it crashed are still its own. Only one process owns a home at a time.
     pub(crate) fn for_home(home: &Path) -> Self {
         let file = home.join(CLAIMANT_NAME_FILE);
         let known = std::fs::read_to_string(&file).unwrap_or_default();
@@ -99,12 +100,12 @@ impl DeliveryClaimant {
         }
         let fresh = docket_coordinator::clock::new_id().simple().to_string();
         if let Err(error) = std::fs::write(&file, &fresh) {
-            tracing::warn!(%error, "the deliverer's name cannot be kept; after a crash its claims have to lapse");
+            tracing::warn!(%error, "the deliverer's name cannot be saved; after a crash its claims must expire first");
         }
         Self::with_name(format!("{}/{fresh}", host_name()))
     }
 
-    /// Whether it is somebody else's, and has not stood there for its term since it was seen first.
+    /// Whether the claim belongs to another claimant and has not yet expired since it was first seen.
     pub(crate) fn is_held_by_other(&self, task: TaskId, claim: &DeliveryClaim) -> bool {
         if claim.claimed.deliverer == self.name {
             return false;
@@ -127,7 +128,7 @@ fn host_name() -> String {
     name.unwrap_or_else(|| "localhost".to_owned())
 }
 
-/// Which delivery a claim is of, and whose the claim is.
+/// The delivery and the claimant of a claim.
 #[derive(Debug, Clone, Copy)]
 struct ClaimContext<'a> {
     client: &'a CoordinatorClient,
@@ -146,8 +147,8 @@ impl DeliveryAttempt<'_> {
         }
     }
 
-    /// Claims the delivery, unless that is done; and looks again at what the log says. `commit` is what is delivered,
-    /// where something is. One that was written a while ago is written again: so it holds for some time from here on.
+    /// Claims the delivery unless it is already done, and reads the log again. `commit` is the commit being
+    /// delivered, if any. An older claim of our own is renewed, so it holds for a while from now.
     pub(super) async fn claim(&mut self, commit: Option<&str>) -> Result<(), DeliveryFailure> {
         if let Some(held) = &self.held_claim {
             let at = Instant::now();
@@ -183,11 +184,11 @@ impl DeliveryAttempt<'_> {
                 Err(error) => return Err(failed(error.into())),
             }
         }
-        let why = "others write to the task so often that its delivery cannot be claimed";
+        let why = "the task's stream changes too often to claim its delivery";
         Err(failed(CliError::new(ExitKind::Failed, why)))
     }
 
-    /// Does `work` while the claim is written again and again; breaks it off where the claim is lost.
+    /// Runs `work` while renewing the claim, and aborts it if the claim is lost.
     pub(super) async fn run_guarded<T>(&self, work: impl Future<Output = T>) -> Result<T, DeliveryFailure> {
         match &self.held_claim {
             None => Ok(work.await),
@@ -202,14 +203,15 @@ impl ClaimContext<'_> {
         self.write_claim_for(term_ms, expected, (push, hook)).await
     }
 
-    /// Lets the next one begin at once. Where that cannot be said the claim lapses by itself.
+    /// Releases the claim so that the next claimant can start at once. If this fails, the claim expires by
+    /// itself.
     async fn release(&self) {
         let Ok((found, seq)) = fetch_deliveries_with_head(self.client, self.task).await else { return };
         let Some(DeliveryClaim { claimed, .. }) = found.claim else { return };
         if claimed.deliverer == self.claims.name
             && let Err(error) = self.write_claim_for(0, seq, (claimed.push, claimed.hook)).await
         {
-            tracing::debug!(%error, "the claim of a delivery lapses by itself");
+            tracing::debug!(%error, "the delivery claim will expire by itself");
         }
     }
 
@@ -236,7 +238,8 @@ impl ClaimContext<'_> {
         }
     }
 
-    /// Ends when the claim is lost, or may be: others count its term from when they saw it, which is no earlier.
+    /// Completes when the claim is lost or may be. Others count the term from when they saw the claim, which is
+    /// no earlier than we wrote it.
     async fn renew_until_lost(&self, held: &HeldClaim) -> DeliveryFailure {
         let ClaimTiming { term, renew_interval: renewed, safety_margin: spare, poll_interval: look_again } =
             self.claims.timing;
@@ -245,16 +248,16 @@ impl ClaimContext<'_> {
         loop {
             tokio::time::sleep(renewed.saturating_sub(last.elapsed()).max(look_again)).await;
             let at = Instant::now();
-            // Broken off in time: what hangs must not outlive the claim.
+            // Aborted in time: hanging work must not outlive the claim.
             let left = term.saturating_sub(spare).saturating_sub(last.elapsed());
             match tokio::time::timeout(left, self.renew(held)).await {
                 Ok(Ok(_)) => last = at,
                 Ok(Err(undone @ DeliveryFailure::ClaimedElsewhere(_))) => return undone,
-                // A coordinator that refuses at once never lets a time run out.
+                // A coordinator that refuses at once never reaches the timeout.
                 Ok(Err(undone)) if left.is_zero() => return undone,
                 Ok(Err(undone)) => missed = Some(undone),
                 Err(_) => {
-                    let late = "the coordinator did not answer in time to keep the claim of this delivery";
+                    let late = "the coordinator did not answer in time to renew the claim on this delivery";
                     return missed.unwrap_or_else(|| {
                         DeliveryFailure::Retryable(
                             DeliveryBlockedReason::Repository,
@@ -266,7 +269,7 @@ impl ClaimContext<'_> {
         }
     }
 
-    /// Writes the claim again; what the log says of the task's deliveries.
+    /// Renews the claim and returns what the log says about the task's deliveries.
     async fn renew(&self, held: &HeldClaim) -> Result<DeliveryHistory, DeliveryFailure> {
         let failed = |failure| DeliveryFailure::Retryable(DeliveryBlockedReason::Repository, failure);
         loop {
@@ -277,7 +280,7 @@ impl ClaimContext<'_> {
             }
             match self.write_claim(seq, held.push, held.hook).await {
                 Ok(()) => return Ok(found),
-                // Somebody wrote to the task meanwhile.
+                // Someone else wrote to the task concurrently.
                 Err(error) if error.problem_code() == Some(ProblemCode::WrongState) => {}
                 Err(error) => return Err(failed(error.into())),
             }
@@ -285,7 +288,7 @@ impl ClaimContext<'_> {
     }
 }
 
-/// Hands a result over for a command: waits where somebody else is at it.
+/// Delivers a result for a command, waiting while another process delivers it.
 pub(crate) async fn deliver_or_wait(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -298,13 +301,13 @@ pub(crate) async fn deliver_or_wait(
             Ok(done) => return Ok(done),
             Err(DeliveryFailure::ClaimedElsewhere(who)) if began.elapsed() < CLAIM_WAIT_MAX => {
                 if told.is_empty() {
-                    let _ = write!(told, "{who} is delivering it at this moment; waiting for that");
+                    let _ = write!(told, "{who} is delivering this result; waiting");
                     display::print_note(&display::sanitize_line(&told));
                 }
                 tokio::time::sleep(CLAIM_POLL_INTERVAL).await;
             }
             Err(undone) => {
-                // What failed is over: whoever tries again waits for nobody.
+                // The failed attempt is over, so a new attempt does not wait.
                 let of = ClaimContext { client, claims: &claims, task: ask.task.id, run: ask.run };
                 of.release().await;
                 return Err(undone.into());
@@ -334,7 +337,7 @@ mod tests {
     use super::*;
 
     const TOKEN: &str = "dkt_0123456789abcdef0123456789abcdef";
-    /// Shorter than [`PACE`], and long enough that a machine may stand still for a second meanwhile.
+    /// Shorter than [`CLAIM_TIMING`], but long enough to survive a machine that stalls for a second.
     const FAST: ClaimTiming = ClaimTiming {
         term: Duration::from_millis(3000),
         renew_interval: Duration::from_millis(250),
@@ -390,7 +393,6 @@ mod tests {
             fetch_deliveries_with_head(&self.client, self.task).await.expect("reads")
         }
 
-        /// Claims it.
         async fn claim(&self, claims: &DeliveryClaimant) -> HeldClaim {
             let (_, seq) = self.read_deliveries().await;
             self.claim_context(claims).write_claim(seq, false, true).await.expect("claims");
@@ -403,7 +405,7 @@ mod tests {
         }
     }
 
-    /// A task that no worker takes by itself.
+    /// Submits a task that no worker takes.
     async fn submit(client: &CoordinatorClient) -> TaskId {
         let bytes = Manifest::default().encode();
         let base = json!({ "manifest": BlobRef::for_bytes(&bytes), "tree": Manifest::default().tree_hash() });
@@ -425,12 +427,12 @@ mod tests {
         let held = house.claim(&own).await;
         let first = house.read_deliveries().await.0.claim.expect("a claim");
         assert!(other.is_held_by_other(house.task, &first));
-        // Longer than its term, and looked at all the while by somebody who would take it over.
+        // Longer than its term, while another claimant keeps checking whether it can take over.
         let watched = async {
             let (began, mut seen) = (Instant::now(), std::collections::BTreeSet::new());
             while began.elapsed() < FAST.term * 2 {
                 let claim = house.read_deliveries().await.0.claim.expect("a claim");
-                assert!(other.is_held_by_other(house.task, &claim), "it lapsed after {:?}", began.elapsed());
+                assert!(other.is_held_by_other(house.task, &claim), "it expired after {:?}", began.elapsed());
                 seen.insert(claim.seq);
                 tokio::time::sleep(FAST.poll_interval).await;
             }
@@ -438,7 +440,7 @@ mod tests {
         };
         let times = house.claim_context(&own).run_guarded(&held, watched).await.expect("keeps it");
         assert!(times > 3, "it was written {times} times");
-        // Control: one that is not written again lapses for whoever looks.
+        // Control: a claim that is not renewed expires for every observer.
         let last = house.read_deliveries().await.0.claim.expect("a claim");
         assert!(other.is_held_by_other(house.task, &last));
         tokio::time::sleep(FAST.term + FAST.renew_interval).await;
@@ -455,7 +457,8 @@ mod tests {
         let hangs = std::future::pending::<()>();
         let lost = house.claim_context(&own).run_guarded(&held, hangs).await;
         assert!(matches!(&lost, Err(DeliveryFailure::ClaimedElsewhere(who)) if who == "other"), "{lost:?}");
-        // Nor does it outlive a claim that cannot be written again: it ends before others count its term as over.
+        // The work does not outlive a claim that cannot be renewed: it ends before others consider the term
+        // over.
         let held = house.claim(&own).await;
         let TestCoordinator { running, store, client, task, run, _folder } = house;
         running.shutdown().await;

@@ -1,11 +1,11 @@
-//! Results delivered as tasks complete, while `docket up` runs on the machine that has their sources.
+//! Delivers results as tasks complete, while `docket up` runs on the machine that has the source repositories.
 //!
-//! Follows the log's feed from where it last stood (`cursor.rs`): what completed while nobody was here is made
-//! good at the next start. Delivery is idempotent and one deliverer's at a time, so a cursor that was not written costs
-//! nothing. Several are under way at once, each task's one after another. What fails is tried again, less and less
-//! often, and holds the cursor back; soon it is also told in the log, so that the task is undelivered and says why until
-//! a try succeeds. What only a person can settle is told at once. Invariant: a result that is wanted is delivered, is
-//! being tried, or its task is undelivered.
+//! Follows the log's feed from a saved cursor (`cursor.rs`), so tasks that completed while this process was
+//! down are delivered at the next start. Delivery is idempotent and exclusive, so a cursor that was not saved
+//! costs nothing. Several deliveries run at once, those of one task in order. A failed delivery is retried with
+//! increasing delays and holds the cursor back; after a few failures it is also recorded in the log, so the
+//! task is shown as undelivered with the reason until an attempt succeeds. What only a person can resolve is
+//! recorded at once. Invariant: a requested result is delivered, being attempted, or its task is undelivered.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -30,64 +30,66 @@ use crate::{
     delivery::{self, DeliveryClaimant, DeliveryFailure, DeliveryRequest},
 };
 
-/// File in the home that says up to where results are delivered.
+/// File in the home with the delivery cursor.
 const CURSOR_FILE: &str = "delivered.position";
 
-/// How often the feed is asked for more when it had none.
+/// How often an empty feed is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Deliveries under way at once: a slow hook or a silent remote must not keep back what has nothing to do with it, and
-/// each is a git or two.
+/// Concurrent deliveries: a slow hook or an unresponsive remote must not delay unrelated deliveries, and each
+/// delivery is one or two git processes.
 const CONCURRENT_DELIVERIES_MAX: usize = 8;
 
-/// How long after a failure it is tried again: twice as long each time, up to the longest.
+/// Delay after the first failure; doubled each time, up to the maximum.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(30 * 60);
-/// Tries that fail before the log says so: about a minute, longer than a lock or a restart lasts.
+/// Failed attempts before the failure is recorded in the log: about a minute, longer than a lock or a restart
+/// lasts.
 const REPORT_AFTER_TRIES: u32 = 3;
-/// Tries before it is left to a person: about five hours, longer than most outages of a remote.
+/// Attempts before it is left to a person: about five hours, longer than most outages of a remote.
 const TRIES_MAX: u32 = 18;
-/// How often a hook runs that does not end well: over about two minutes, longer than most outages of a network.
+/// Maximum number of runs of a failing hook: over about two minutes, longer than most network outages.
 const HOOK_RUNS_MAX: usize = 4;
 
-/// How often it is looked whether a repository that was not there is back, or somebody else's delivery over.
+/// How often to check whether a missing repository is back or another process's delivery has ended.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// How long a repository may be away before the log says that the result is not delivered: a remount, a move.
+/// How long a repository may be missing before the log says that the result is not delivered: covers a remount
+/// or a move.
 const REPOSITORY_MISSING_MAX: Duration = Duration::from_secs(600);
 
-/// Deliveries that are begun or wait; with more the feed is not followed until there is room, so that memory stays
-/// bounded and none is lost.
+/// Maximum number of running and waiting deliveries. Above it the feed is not read until there is room, so
+/// memory stays bounded and nothing is lost.
 const WAITING_MAX: usize = 10_000;
 
-/// A delivery that is to be made.
+/// A delivery to be made.
 #[derive(Debug, Clone)]
 struct DeliveryJob {
     task: TaskId,
     run: RunId,
-    /// Before the event that asks for it.
+    /// The cursor position before the event that requested it.
     before_event: LogMark,
-    /// Tries that failed.
+    /// Failed attempts.
     tries: u32,
     due: Instant,
-    /// Since when its repository was not there.
+    /// Since when its repository has been missing.
     missing_since: Option<Instant>,
 }
 
-/// What a try came to.
+/// The outcome of an attempt.
 enum DeliveryOutcome {
-    /// Done, or nothing to do, or a person's now.
+    /// Delivered, nothing to deliver, or left to a person.
     Finished,
-    /// It may work later. What was wrong.
+    /// Failed for this reason, but may work later.
     Failed(DeliveryBlockedReason, String),
-    /// It is delivered, and the user's hook did not end well.
+    /// Delivered, but the user's hook failed.
     HookFailed,
-    /// Its repository is not here.
+    /// Its repository is not on this machine.
     RepositoryMissing(Box<TaskRecord>, String),
-    /// Somebody else is at it.
+    /// Another process is delivering it.
     ClaimedElsewhere,
 }
 
-/// Delivers until cancelled, and then at once no more: what was broken off is safe to repeat.
+/// Delivers until cancelled, then stops at once; aborted work is safe to repeat.
 pub(crate) async fn run_deliverer(cx: &CliContext, client: &CoordinatorClient, stop: CancellationToken) {
     let claims = DeliveryClaimant::for_home(cx.home.path());
     let deliverer = ResultDeliverer { cx, client, claims: &claims };
@@ -100,7 +102,7 @@ struct ResultDeliverer<'a> {
     claims: &'a DeliveryClaimant,
 }
 
-/// What is to be done, and what is under way.
+/// Pending and running deliveries.
 #[derive(Default)]
 struct DeliveryQueue {
     waiting: VecDeque<DeliveryJob>,
@@ -113,7 +115,7 @@ impl DeliveryQueue {
         self.waiting.len() + self.running.len() >= WAITING_MAX
     }
 
-    /// One that is due, whose task nobody here is at.
+    /// Takes a delivery that is due and whose task is not being delivered here.
     fn next_due(&mut self, now: Instant) -> Option<DeliveryJob> {
         if self.running.len() >= CONCURRENT_DELIVERIES_MAX {
             return None;
@@ -133,7 +135,7 @@ impl DeliveryQueue {
         }
     }
 
-    /// Up to where all is delivered, of what was read up to `read`.
+    /// The mark up to which everything is delivered, given that the feed was read up to `read`.
     fn safe_mark(&self, read: LogMark) -> LogMark {
         let left = self.waiting.iter().map(|job| job.before_event).chain(self.started_marks.iter().copied());
         left.chain([read]).min_by_key(|mark| mark.position).unwrap_or(read)
@@ -153,8 +155,8 @@ impl ResultDeliverer<'_> {
             match self.read_feed(&cursor, &mut read, &mut agenda).await {
                 Ok(more) => idle = !more,
                 Err(error) => {
-                    tracing::debug!(%error, "the feed cannot be read; it is asked again");
-                    // Another log may stand there when it answers again.
+                    tracing::debug!(%error, "the feed cannot be read; retrying");
+                    // The store may have a different log when it answers again.
                     read = None;
                 }
             }
@@ -178,8 +180,8 @@ impl ResultDeliverer<'_> {
         }
     }
 
-    /// Reads on; whether there was something. What is at hand is kept when the log has to be read from another place:
-    /// it is looked at again then, which costs nothing.
+    /// Reads more of the feed; returns whether there was any. Pending deliveries are kept when the log has to
+    /// be read from another position; handling their events again is harmless.
     async fn read_feed(
         &self,
         cursor: &LogCursor,
@@ -216,7 +218,7 @@ impl ResultDeliverer<'_> {
         Ok(!page.events.is_empty())
     }
 
-    /// What is to be done of it still.
+    /// Decides what remains to be done after an attempt.
     async fn reschedule(
         &self,
         mut job: DeliveryJob,
@@ -225,7 +227,7 @@ impl ResultDeliverer<'_> {
         let now = Instant::now();
         match tried {
             Ok(DeliveryOutcome::Finished) => return None,
-            // The coordinator is away: nothing was tried.
+            // The coordinator is unavailable, so nothing was attempted.
             Err(error) => {
                 tracing::debug!(%error, task = %job.task, "not delivered yet");
                 job.due = now + RECHECK_INTERVAL;
@@ -237,14 +239,14 @@ impl ResultDeliverer<'_> {
             }
             Ok(DeliveryOutcome::RepositoryMissing(task, source)) => {
                 if job.missing_since.is_none() {
-                    tracing::info!(task = %task.id, %source, "not delivered: its repository is not here; it is looked for again");
+                    tracing::info!(task = %task.id, %source, "not delivered: its repository is not here; checking again later");
                 }
                 let since = *job.missing_since.get_or_insert(now);
                 job.due = now + RECHECK_INTERVAL;
                 if since.elapsed() > REPOSITORY_MISSING_MAX {
                     let id = task.id.short();
                     let message = format!(
-                        "its repository {source} is not on the machine of `docket up`: `docket apply {id}` where it \
+                        "its repository {source} is not on the machine that runs `docket up`: run `docket apply {id}` where it \
                          is (--repo DIR), or `docket accept {id}`"
                     );
                     return (!self.record_blocked(&job, DeliveryBlockedReason::Repository, message).await)
@@ -257,7 +259,7 @@ impl ResultDeliverer<'_> {
                 job.due = now + retry_delay(job.tries);
                 let id = job.task.short();
                 if job.tries >= TRIES_MAX {
-                    let message = format!("{what}; it is not tried again, `docket apply {id}` does");
+                    let message = format!("{what}; it is not retried automatically, `docket apply {id}` retries it");
                     let message = if why == DeliveryBlockedReason::Remote {
                         message.replace("docket apply", "docket push")
                     } else {
@@ -267,7 +269,7 @@ impl ResultDeliverer<'_> {
                 }
                 if job.tries >= REPORT_AFTER_TRIES {
                     let message =
-                        format!("{what}; it is tried again by itself, `docket apply {id}` does so at once");
+                        format!("{what}; it is retried automatically, `docket apply {id}` retries it now");
                     self.record_blocked(&job, why, message).await;
                 }
             }
@@ -275,7 +277,8 @@ impl ResultDeliverer<'_> {
         Some(job)
     }
 
-    /// Says in the log that the task is undelivered, and why; whether it says so, or need not.
+    /// Records in the log that the task is undelivered, and why; returns whether that is recorded or need not
+    /// be.
     async fn record_blocked(&self, job: &DeliveryJob, why: DeliveryBlockedReason, message: String) -> bool {
         let told = async {
             let task = self.client.get_task(job.task).await?.task;
@@ -298,7 +301,7 @@ impl ResultDeliverer<'_> {
             self.client.record_delivery(job.task, job.run, step).await.map(|_| true)
         };
         told.await.unwrap_or_else(|error: ClientError| {
-            tracing::warn!(task = %job.task, %error, "not delivered, and the log does not say so yet");
+            tracing::warn!(task = %job.task, %error, "not delivered, and that is not recorded in the log yet");
             false
         })
     }
@@ -317,7 +320,7 @@ impl ResultDeliverer<'_> {
         }
         let Some(repository): Option<PathBuf> = delivery::local_source_folder(&task) else {
             let source = task.spec.base.git.as_ref().map(|git| git.source.clone());
-            // Without one there is no branch to make; the submit refuses that.
+            // Without a branch name there is no branch to create; submit rejects that.
             return Ok(source.map_or(DeliveryOutcome::Finished, |source| {
                 DeliveryOutcome::RepositoryMissing(Box::new(task), source)
             }));
@@ -331,29 +334,29 @@ impl ResultDeliverer<'_> {
                 let Some(hook) = done.hook.filter(|hook| hook.exit_status != Some(0)) else {
                     return Ok(DeliveryOutcome::Finished);
                 };
-                tracing::warn!(task = %id, exit = ?hook.exit_status, output = %last_line(&hook.output), "delivered, and the hook did not end well");
+                tracing::warn!(task = %id, exit = ?hook.exit_status, output = %last_line(&hook.output), "delivered, but the hook failed");
                 Ok(DeliveryOutcome::HookFailed)
             }
             Err(DeliveryFailure::ClaimedElsewhere(who)) => {
-                tracing::debug!(task = %id, %who, "somebody else delivers it");
+                tracing::debug!(task = %id, %who, "another process is delivering it");
                 Ok(DeliveryOutcome::ClaimedElsewhere)
             }
             Err(DeliveryFailure::Blocked(failure)) => {
-                tracing::warn!(task = %id, branch = %ask.branch, error = %failure.error, "not delivered; the task is undelivered until a person settles it");
+                tracing::warn!(task = %id, branch = %ask.branch, error = %failure.error, "not delivered; the task stays undelivered until a person resolves it");
                 Ok(DeliveryOutcome::Finished)
             }
             Err(DeliveryFailure::Retryable(why, failure)) => {
                 let what = failure
                     .format_message(crate::output::error::CauseDisplay::Shown)
                     .replace("\n  because: ", ": ");
-                tracing::warn!(task = %id, branch = %ask.branch, error = %what, "not delivered; it is tried again");
+                tracing::warn!(task = %id, branch = %ask.branch, error = %what, "not delivered; it will be retried");
                 Ok(DeliveryOutcome::Failed(why, what))
             }
         }
     }
 
-    /// Whether the log says so. A branch that was deleted since, as one that was merged, is not made again; a hook that
-    /// nobody had set when it was delivered is not run.
+    /// Whether the log says that the run is delivered. A branch that was deleted since, for example after a
+    /// merge, is not created again, and a hook that was not set at the time of delivery is not run.
     async fn is_delivered(&self, task: &TaskRecord, run: RunId) -> bool {
         let Ok(found) = delivery::fetch_deliveries(self.client, task.id).await else { return false };
         if !found.is_settled(run, task.spec.delivery_mode()) {
@@ -366,7 +369,8 @@ impl ResultDeliverer<'_> {
     }
 }
 
-/// One that was rejected or begun anew since gives what its next run comes to.
+/// Whether the run's result is still the task's. A task that was rejected or restarted since delivers the
+/// result of its next run.
 fn is_current_result(task: &TaskRecord, run: RunId) -> bool {
     (task.state == TaskState::Completed || task.is_undelivered()) && task.last_run == Some(run)
 }
@@ -379,7 +383,7 @@ fn last_line(text: &str) -> &str {
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default()
 }
 
-/// The task and the run, of the event that says that it is done.
+/// Returns the task and run of an event that says that the task completed.
 fn completed_run(event: &Envelope) -> Option<(TaskId, RunId)> {
     let (StreamId::Task(task), "TaskCompleted") = (&event.stream, event.kind.as_str()) else { return None };
     match TaskEvent::decode(&event.kind, event.version, event.payload.as_str()) {

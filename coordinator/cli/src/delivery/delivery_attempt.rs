@@ -1,11 +1,12 @@
-//! A result handed over: onto a branch of the source repository, to its remote, to the user's hook; each step told
-//! to the coordinator as it is done.
+//! Delivers a result: to a branch of the source repository, to its remote, and to the user's hook. Each
+//! completed step is reported to the coordinator.
 //!
-//! Runs on the machine that has the repository, as whoever runs docket there; coordinators and workers deliver
-//! nothing. Invariants: every step can be repeated, for a branch and a remote say themselves whether they have the
-//! commit, and the commit's id follows from the log and what it stands on; a push is recorded before it is made;
-//! what cannot be delivered is kept on a branch of its own before anything is told; whatever is told, pushed or run
-//! is so under a claim (`claim.rs`), so that of several who could deliver one does.
+//! Runs on the machine that has the repository, as the user who runs docket there; remote coordinators and
+//! workers deliver nothing. Invariants: every step can be repeated, because a branch or a remote shows whether
+//! it has the commit, and the commit's id follows from the log and its parent; a push is recorded before it is
+//! made; a result that cannot be delivered is saved on its own branch before the failure is recorded;
+//! everything recorded, pushed or run happens under a claim (`claim.rs`), so that only one of several processes
+//! delivers.
 
 use std::path::{Path, PathBuf};
 
@@ -42,79 +43,76 @@ use crate::{
 };
 use docket_worker::workspace::BlobReader as _;
 
-/// Runs that a run stands on, at most: as the coordinator has it.
+/// Maximum number of ancestors of a run, as in the coordinator.
 const ANCESTORS_MAX: usize = 100;
 
-/// What is to be handed over, and where to.
+/// What to deliver, and where.
 #[derive(Debug, Clone)]
 pub(crate) struct DeliveryRequest<'a> {
-    /// The task.
     pub(crate) task: &'a TaskRecord,
     /// One of its runs.
     pub(crate) run: RunId,
-    /// The repository.
+    /// The source repository.
     pub(crate) repository: &'a Path,
-    /// The branch.
     pub(crate) branch: String,
-    /// The remote that it is pushed to.
+    /// The remote to push to.
     pub(crate) push: Option<&'a str>,
-    /// Stand on the commit that the task started from, whatever came onto its branch since.
+    /// Commit on top of the task's base commit, ignoring commits added to its branch since.
     pub(crate) on_base: bool,
-    /// Also on top of what another run of the task delivered, though that undoes it.
+    /// Commit on top of what another run of the task delivered, even if that reverts it.
     pub(crate) replace: bool,
 }
 
 impl<'a> DeliveryRequest<'a> {
-    /// The task's own branch.
+    /// A request for the task's own branch.
     pub(crate) fn new(task: &'a TaskRecord, run: RunId, repository: &'a Path) -> Self {
         let branch = task.spec.result_branch(task.id);
         Self { task, run, repository, branch, push: None, on_base: false, replace: false }
     }
 
-    /// Whether it is what the task is to give by itself.
+    /// Whether this is the delivery that the task itself asks for.
     fn is_task_delivery(&self) -> bool {
         self.task.spec.delivery_mode() != DeliveryMode::Patch
             && self.branch == self.task.spec.result_branch(self.task.id)
     }
 }
 
-/// What was handed over.
+/// What was delivered.
 #[derive(Debug, Clone)]
 pub(crate) struct DeliveryReport {
-    /// The branch.
     pub(crate) branch: String,
-    /// The commit that it is at; none = the run changed nothing, and there is no branch.
+    /// The commit of the branch; `None` = the run changed nothing, and there is no branch.
     pub(crate) commit: Option<String>,
-    /// The remote, and whether it had the commit already.
+    /// The remote, and whether it already had the commit.
     pub(crate) remote: Option<(String, PushOutcome)>,
-    /// What the user's hook came to.
+    /// The result of the user's hook.
     pub(crate) hook: Option<HookResult>,
 }
 
 impl DeliveryReport {
-    /// In words.
+    /// Describes the delivery in one sentence.
     pub(crate) fn describe(&self) -> String {
         let Some(commit) = &self.commit else {
-            return "the run changed nothing that is not there already: no branch is made of it".to_owned();
+            return "the run changed nothing that is not already there: no branch was created".to_owned();
         };
         let commit = &commit[..commit.len().min(12)];
         let place = match &self.remote {
             None => String::new(),
             Some((remote, PushOutcome::Pushed)) => format!(", pushed to {remote}"),
-            Some((remote, PushOutcome::AlreadyPushed)) => format!(", and {remote} had it already"),
+            Some((remote, PushOutcome::AlreadyPushed)) => format!(", already on {remote}"),
         };
         format!("branch {} is at {commit}{place}", self.branch)
     }
 }
 
-/// Why a result was not handed over.
+/// Why a result was not delivered.
 #[derive(Debug)]
 pub(crate) enum DeliveryFailure {
-    /// It is a person's now, and the log says so where somebody waits for it.
+    /// A person has to resolve it; recorded in the log if the task's delivery depends on it.
     Blocked(CliError),
-    /// It may work later; the log says nothing of it.
+    /// It may work later; not recorded in the log.
     Retryable(DeliveryBlockedReason, CliError),
-    /// Somebody else, named here, is at it.
+    /// Another process, named here, is delivering it.
     ClaimedElsewhere(String),
 }
 
@@ -124,24 +122,24 @@ impl From<DeliveryFailure> for CliError {
             DeliveryFailure::Blocked(failure) | DeliveryFailure::Retryable(_, failure) => failure,
             DeliveryFailure::ClaimedElsewhere(who) => Self::new(
                 ExitKind::Refused,
-                format!("{who} is delivering it at this moment; look again soon"),
+                format!("{who} is delivering this result right now; try again in a moment"),
             ),
         }
     }
 }
 
-/// Where a task's source is, if it is a folder of this machine.
+/// Returns the folder of a task's source, if it is on this machine.
 pub(crate) fn local_source_folder(task: &TaskRecord) -> Option<PathBuf> {
     let source = task.spec.base.git.as_ref().map(|git| PathBuf::from(&git.source));
     source.filter(|folder| folder.is_dir())
 }
 
-/// What became of a task's results.
+/// Fetches the delivery history of a task.
 pub(crate) async fn fetch_deliveries(client: &CoordinatorClient, task: TaskId) -> CliResult<DeliveryHistory> {
     Ok(fetch_deliveries_with_head(client, task).await?.0)
 }
 
-/// As [`deliveries`], and the head of the task's stream up to which that is so.
+/// Like [`fetch_deliveries`], with the head of the task's stream that it covers.
 pub(super) async fn fetch_deliveries_with_head(
     client: &CoordinatorClient,
     task: TaskId,
@@ -160,7 +158,7 @@ pub(super) async fn fetch_deliveries_with_head(
     Ok((DeliveryHistory::from_events(&events).fail_as(ExitKind::EngineMissing)?, head))
 }
 
-/// Says what was handed over.
+/// Prints what was delivered.
 pub(crate) fn print_delivery(cx: &CliContext, ask: &DeliveryRequest<'_>, done: &DeliveryReport) {
     let (task, run) = (ask.task.id, ask.run);
     if cx.is_json() {
@@ -177,22 +175,22 @@ pub(crate) fn print_delivery(cx: &CliContext, ask: &DeliveryRequest<'_>, done: &
     if let Some(hook) = done.hook.as_ref().filter(|hook| hook.exit_status != Some(0)) {
         let last = hook.output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
         display::print_note(&format!(
-            "the hook did not end well, and the delivery stands: {}; the same command again runs it again",
+            "delivered, but the hook failed: {}; run the same command again to run the hook again",
             display::sanitize_line(last)
         ));
     }
 }
 
-/// One delivery under way.
+/// One delivery in progress.
 pub(super) struct DeliveryAttempt<'a> {
     pub(super) cx: &'a CliContext,
     pub(super) client: &'a CoordinatorClient,
     pub(super) request: &'a DeliveryRequest<'a>,
     pub(super) claimant: &'a DeliveryClaimant,
-    /// What the log said when it was looked at last: before anything here was told.
+    /// The delivery history as of the last read, before this attempt recorded anything.
     pub(super) recorded: DeliveryHistory,
     pub(super) held_claim: Option<HeldClaim>,
-    /// The runs that this one stands on.
+    /// The runs that this one continues.
     ancestors: Vec<RunId>,
     signature: CommitSignature,
     pub(super) title: String,
@@ -200,7 +198,7 @@ pub(super) struct DeliveryAttempt<'a> {
     message: String,
 }
 
-/// Hands a result over. Safe to repeat.
+/// Delivers a result. Safe to repeat.
 pub(crate) async fn deliver(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -244,7 +242,7 @@ impl<'a> DeliveryAttempt<'a> {
             ancestors.push(parent.run);
             next = client.get_run(parent.run).await?.parent;
         }
-        // A time of the log: the same run is the same commit, whenever and wherever it is delivered.
+        // A time from the log: the same run yields the same commit, whenever and wherever it is delivered.
         let at = view.ended_at.or(view.started_at).unwrap_or(ask.task.submitted_at);
         let words = match &state.last_text {
             None => String::new(),
@@ -281,7 +279,7 @@ impl<'a> DeliveryAttempt<'a> {
             .map_err(|error| DeliveryFailure::Retryable(DeliveryBlockedReason::Repository, error.into()))
     }
 
-    /// Whether the log says so already.
+    /// Whether the log already records this delivery.
     fn is_recorded(&self, commit: &str, remote: Option<&str>) -> bool {
         let same = |one: &&TaskDelivered| {
             one.run == self.request.run
@@ -292,7 +290,7 @@ impl<'a> DeliveryAttempt<'a> {
         self.recorded.blocked.is_none() && self.recorded.delivered.iter().any(|one| same(&one))
     }
 
-    /// Tells that the branch is at `commit`, unless the log says so.
+    /// Records that the branch is at `commit`, unless the log already says so.
     async fn record_delivered(&mut self, commit: &str, remote: Option<&str>) -> Result<(), DeliveryFailure> {
         if self.is_recorded(commit, remote) {
             return Ok(());
@@ -305,7 +303,7 @@ impl<'a> DeliveryAttempt<'a> {
         self.record_step(DeliveryStep::Delivered { branch, commit, remote: remote.map(str::to_owned) }).await
     }
 
-    /// The branch, or nothing where nothing was changed.
+    /// Creates or moves the branch, or does nothing if nothing was changed.
     async fn deliver_branch(
         &mut self,
         result: &ResultCommit,
@@ -331,7 +329,7 @@ impl<'a> DeliveryAttempt<'a> {
             Err(error) if error.is_transient() => return Err(repository_failure(error)),
             Err(error) => return Err(self.keep_and_record_blocked(result, error).await),
         };
-        // A push that was blocked is not settled by the half of it that is here.
+        // A blocked push is not resolved by the local branch alone.
         if ask.push.is_none() || self.recorded.blocked.is_none() {
             self.record_delivered(&made.commit, None).await?;
         }
@@ -349,7 +347,7 @@ impl<'a> DeliveryAttempt<'a> {
         DeliveredCommit { commit: one.commit.clone(), origin: of }
     }
 
-    /// Says that nothing is to be delivered, where somebody waits for it.
+    /// Records that there is nothing to deliver, if the task waits for a delivery.
     async fn record_needless(&mut self) -> Result<(), DeliveryFailure> {
         let wanted = self.request.task.spec.delivery_mode();
         if !self.request.is_task_delivery() || self.recorded.is_settled(self.request.run, wanted) {
@@ -379,7 +377,7 @@ impl<'a> DeliveryAttempt<'a> {
             Some(kept) => {
                 match result.deliver_new_branch(ask.repository, &kept, &self.message, &self.signature).await {
                     Ok(_) => Some(kept),
-                    // What may pass is tried again: nothing is told before it is kept.
+                    // Transient failures are retried: nothing is recorded before the result is saved.
                     Err(error) if error.is_transient() => return repository_failure(error),
                     Err(_) => None,
                 }
@@ -387,26 +385,26 @@ impl<'a> DeliveryAttempt<'a> {
         };
         let id = ask.task.id.short();
         let place = match &kept {
-            Some(kept) => format!("it is kept on the branch {kept}, on the commit it started from"),
-            None => "it is kept in the log".to_owned(),
+            Some(kept) => format!("the result is saved on the branch {kept}, on top of the commit it started from"),
+            None => "the result is in the log".to_owned(),
         };
         let helps = match (&error, &kept) {
             (DeliverError::Conflict { .. }, Some(kept)) => format!(
-                "`git merge {kept}` and `docket accept {id}`, or `docket apply {id} --on-base --branch NAME`, or \
+                "run `git merge {kept}` and `docket accept {id}`, or `docket apply {id} --on-base --branch NAME`, or \
                  `docket reject {id} --comment TEXT`"
             ),
-            (DeliverError::Conflict { .. }, None) => format!("`docket apply {id} --on-base --branch NAME`"),
+            (DeliverError::Conflict { .. }, None) => format!("run `docket apply {id} --on-base --branch NAME`"),
             (DeliverError::WouldUndoOtherRun { .. }, _) => {
-                format!("`docket apply {id} --replace` does so, `docket apply {id} --branch NAME` leaves it")
+                format!("`docket apply {id} --replace` replaces it, `docket apply {id} --branch NAME` leaves it")
             }
-            _ => format!("`docket apply {id} --branch NAME`"),
+            _ => format!("run `docket apply {id} --branch NAME`"),
         };
         let error = error.to_string();
         self.record_blocked(why, paths, kept, format!("{error}; {place}; {helps}")).await
     }
 
-    /// Tells that it is blocked, unless the log says the same already, and what to answer. A name that somebody
-    /// tries beside what the task is to give is their business.
+    /// Records that the delivery is blocked, with the possible answers, unless the log already says so. A
+    /// failed attempt to deliver under a different name is not recorded.
     async fn record_blocked(
         &mut self,
         why: DeliveryBlockedReason,
@@ -454,7 +452,7 @@ impl<'a> DeliveryAttempt<'a> {
         let remote = match self.run_guarded(GitRemote::find(ask.repository, name, commit, &scratch)).await? {
             Ok(remote) => remote,
             Err(error @ PushError::NoRemote { .. }) => {
-                let message = format!("{error}; then `docket push {}`", ask.task.id.short());
+                let message = format!("{error}; then run `docket push {}`", ask.task.id.short());
                 return Err(self
                     .record_blocked(DeliveryBlockedReason::Remote, Vec::new(), None, message)
                     .await);
@@ -467,7 +465,7 @@ impl<'a> DeliveryAttempt<'a> {
         } else {
             self.claim(Some(commit)).await?;
             let (branch, commit, remote_name) = (ask.branch.clone(), commit.clone(), name.to_owned());
-            // What was begun and has no end is the intent already.
+            // A push that was started and has no outcome is already recorded as an intent.
             let open = self.recorded.open_push.as_ref();
             if !open.is_some_and(|open| open.commit == commit && open.branch == branch && open.remote == name)
             {
@@ -477,7 +475,7 @@ impl<'a> DeliveryAttempt<'a> {
                 Ok(pushed) => pushed,
                 Err(error @ PushError::BranchTaken { .. }) => {
                     let message = format!(
-                        "{error}; the result is on the branch {} of the repository; `docket push {} --branch NAME`",
+                        "{error}; the result is on the branch {} of the repository; run `docket push {} --branch NAME`",
                         ask.branch,
                         ask.task.id.short()
                     );

@@ -1,7 +1,8 @@
 //! The user's own command after a delivery.
 //!
-//! At least once: it runs before the log says that it ran, so that one whose docket died meanwhile runs again. Under a
-//! claim, so that without a death it runs once; and with a key that is the same each time, by which it can tell.
+//! Runs at least once: it runs before the log records that it ran, so it runs again if docket dies in between.
+//! Because it runs under a claim, it runs exactly once unless docket dies; its key is the same each time, so
+//! that it can detect repetition.
 
 use std::{ffi::OsString, time::Duration};
 
@@ -12,7 +13,7 @@ use super::delivery_attempt::{DeliveryAttempt, DeliveryFailure};
 use crate::output::error::CliError;
 
 impl DeliveryAttempt<'_> {
-    /// Whether the hook is to run: one is set, and it did not run well for this commit, at this remote.
+    /// Whether to run the hook: one is configured, and it has not succeeded for this commit and remote.
     pub(super) fn wants_hook(&self, commit: &str) -> bool {
         let is_pushed =
             self.recorded.delivered.iter().any(|one| one.commit == commit && one.remote.is_some());
@@ -20,7 +21,7 @@ impl DeliveryAttempt<'_> {
         self.cx.config.delivery.hook.is_some() && (is_new || !self.recorded.has_hook_succeeded(commit))
     }
 
-    /// Runs the user's hook, where it is wanted.
+    /// Runs the user's hook if needed.
     pub(super) async fn run_delivery_hook(
         &mut self,
         commit: &str,
@@ -31,7 +32,7 @@ impl DeliveryAttempt<'_> {
         };
         let ran = self.recorded.hooks.len();
         self.claim(Some(commit)).await?;
-        // Somebody else may have had the claim for a while.
+        // Another process may have held the claim in the meantime.
         let ran_since =
             self.recorded.hooks.get(ran..).is_some_and(|new| new.iter().any(|hook| hook.commit == commit));
         if ran_since || !self.wants_hook(commit) {
@@ -79,7 +80,7 @@ impl DeliveryAttempt<'_> {
     }
 }
 
-/// The same for the same delivery, each time its hook runs.
+/// Returns a key that is the same for the same delivery each time its hook runs.
 fn delivery_key(parts: &[&str]) -> String {
     let mut hasher = blake3::Hasher::new();
     for part in parts {

@@ -1,4 +1,4 @@
-//! The demo's proof: every result made again from the log, and its tests run on it.
+//! The demo's check: every result is rebuilt from the log, and its tests are run on it.
 
 use crate::history::lineage;
 use docket_sandbox::{CommandExit, CommandSpec};
@@ -13,7 +13,7 @@ use crate::{
     samples::clean_checkout::CleanCheckout,
 };
 
-/// A task and what became of it.
+/// A task and its outcome.
 #[derive(Debug, Serialize)]
 pub(super) struct TaskCheck {
     pub(super) project: String,
@@ -22,13 +22,12 @@ pub(super) struct TaskCheck {
     pub(super) id: TaskId,
     pub(super) run: RunId,
     pub(super) state: String,
-    /// The project's tests pass on the tree that was made again.
+    /// Whether the project's tests pass on the rebuilt tree.
     pub(super) green: bool,
     pub(super) leases: u64,
     pub(super) turns: u32,
 }
 
-/// Checks every task.
 pub(super) async fn check_tasks(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -45,7 +44,7 @@ async fn check_task(cx: &CliContext, client: &CoordinatorClient, task: &DemoTask
     let record = client.get_task(task.id).await?.task;
     let run = record
         .last_run
-        .ok_or_else(|| CliError::new(ExitKind::Failed, format!("{} was never run", task.sample.name)))?;
+        .ok_or_else(|| CliError::new(ExitKind::Failed, format!("{} never ran", task.sample.name)))?;
     let state = lineage::fold_run(client, run).await?;
     let green = tests_pass(cx, client, task, &state).await?;
     Ok(TaskCheck {

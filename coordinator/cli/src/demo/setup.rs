@@ -1,4 +1,4 @@
-//! The demo's stage: repositories of the sample projects, their tasks in the queue, two workers.
+//! The demo's setup: repositories of the sample projects, their tasks in the queue, two workers.
 
 use crate::history::blobs;
 use std::{path::Path, time::Duration};
@@ -40,13 +40,13 @@ pub(super) struct DemoTask {
     pub(super) sample: SampleTask,
 }
 
-/// What stands on the stage.
+/// The prepared demo.
 pub(super) struct DemoSetup {
     pub(super) tasks: Vec<DemoTask>,
     pub(super) skipped_projects: Vec<String>,
 }
 
-/// Makes the repositories and submits their tasks, slow ones first.
+/// Creates the repositories and submits their tasks, slow ones first.
 pub(super) async fn prepare_demo(cx: &CliContext, client: &CoordinatorClient) -> CliResult<DemoSetup> {
     let repositories = cx.home.ensure_folder("demo")?;
     let (mut specs, mut staged, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
@@ -54,7 +54,7 @@ pub(super) async fn prepare_demo(cx: &CliContext, client: &CoordinatorClient) ->
     let made =
         worker_supervisor::prepare_sandbox((cx.config.sandbox, cx.config.sandbox_limits), scratch).await;
     let (sandbox, _folder) =
-        made.map_err(|why| CliError::new(ExitKind::Failed, format!("cannot make a sandbox: {why}")))?;
+        made.map_err(|why| CliError::new(ExitKind::Failed, format!("cannot create a sandbox: {why}")))?;
     for project in projects::sample_projects().iter().rev() {
         let missing = project.missing_programs(&sandbox).await?;
         if !missing.is_empty() {
@@ -87,7 +87,7 @@ async fn prepare_repository(
     parent: &Path,
 ) -> CliResult<WorkspaceBase> {
     let folder = parent.join(&project.name);
-    // A home that was kept: the repository of the last demo is still there.
+    // A home that was kept still contains the repository of the last demo.
     if !folder.exists() {
         project.write_tree(parent)?;
         fixture::commit_all(&folder).await?;
@@ -137,13 +137,13 @@ async fn build_task_spec(
     })
 }
 
-/// The two workers, as processes of their own.
+/// The two workers, as separate processes.
 pub(super) struct DemoWorkers {
     running: Vec<(String, ChildHandle)>,
 }
 
 impl DemoWorkers {
-    /// Starts them, one run at a time each.
+    /// Starts them with one slot each.
     pub(super) async fn start(cx: &CliContext, address: &str) -> CliResult<Self> {
         let mut running = Vec::new();
         for name in ["one", "two"] {
@@ -154,29 +154,29 @@ impl DemoWorkers {
         Ok(Self { running })
     }
 
-    /// Kills a worker's only run process; its id.
+    /// Kills a worker's only run process and returns its id.
     pub(super) fn kill_run_process(&self, name: &str) -> Option<i32> {
         let (_, worker) = self.running.iter().find(|(worker, _)| worker == name)?;
         let run = worker::find_run_process(worker.pid())?;
         kill(Pid::from_raw(run), Signal::SIGKILL).ok().map(|()| run)
     }
 
-    /// Kills a worker; its id.
+    /// Kills a worker and returns its id.
     pub(super) fn kill_worker(&mut self, name: &str) -> Option<i32> {
         let (_, worker) = self.running.iter().find(|(worker, _)| worker == name)?;
         kill(Pid::from_raw(worker.pid()), Signal::SIGKILL).ok().map(|()| worker.pid())
     }
 
-    /// Ends those that are left.
+    /// Stops the remaining workers.
     pub(super) async fn stop(self, grace: Duration) {
         for (_, mut worker) in self.running {
-            // Whatever it says: it is reaped.
+            // The exit status does not matter; the process is reaped.
             drop(worker.terminate(grace).await);
         }
     }
 }
 
-/// The name of the worker with this incarnation.
+/// Returns the name of the worker with this incarnation.
 pub(super) async fn worker_name(
     client: &CoordinatorClient,
     worker: IncarnationId,

@@ -1,4 +1,4 @@
-//! The demo's log, watched: what happens is told, and two processes are killed in mid-turn.
+//! Watches the demo's log: prints what happens and kills two processes in mid-turn.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,9 +27,9 @@ use crate::{
     },
 };
 
-/// How many processes are killed: one run process, then one supervisor.
+/// Number of kills: one run process, then one supervisor.
 pub(super) const KILL_COUNT: usize = 2;
-/// How often the log is asked for more.
+/// How often the log is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(4);
 
 /// A process that was killed.
@@ -41,18 +41,18 @@ pub(super) struct KilledProcess {
     pub(super) task: TaskId,
     pub(super) run: RunId,
     pub(super) turn: u32,
-    /// The call whose intent stood in the log without a result.
+    /// The call that had an intent in the log and no result.
     pub(super) call: String,
 }
 
-/// What is known of one run.
+/// What is known about one run.
 #[derive(Default)]
 struct WatchedRun {
     after: Seq,
     open: BTreeMap<CallId, (u32, String)>,
 }
 
-/// Tells and kills until every task has ended.
+/// Prints and kills until every task has ended.
 pub(super) async fn watch_until_ended(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -101,16 +101,16 @@ pub(super) async fn watch_until_ended(
                 }
             }
             if record.blocked_why == Some(TaskBlockedReason::Person) {
-                let asked = record.message.as_deref().unwrap_or("it does not say what for");
+                let asked = record.message.as_deref().unwrap_or("it does not say why");
                 let message =
-                    format!("{} waits for a person, and the demo has none: {asked}", task.sample.name);
+                    format!("{} waits for a person, which the demo does not have: {asked}", task.sample.name);
                 return Err(CliError::new(ExitKind::Failed, message));
             }
             if record.state.is_ended() {
                 ended.insert(task.id);
             }
         }
-        // The demo reads several streams; no one of them can be waited for.
+        // The demo polls several streams, so it cannot wait on a single one.
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(kills)
@@ -135,7 +135,7 @@ fn print_event(cx: &CliContext, task: &DemoTask, event: &Envelope) {
     let (style, text) = match RunEvent::decode(&event.kind, event.version, event.payload.as_str()) {
         Ok(RunEvent::PhaseChanged(changed)) => (TextStyle::Dim, changed.phase.as_str().to_owned()),
         Ok(RunEvent::RunRecovered(_)) => {
-            (TextStyle::Warn, "another process goes on, from the last snapshot".to_owned())
+            (TextStyle::Warn, "another process continues from the last snapshot".to_owned())
         }
         Ok(RunEvent::RunEnded(end)) => (TextStyle::Good, end.result.to_string()),
         Ok(_) | Err(_) => return,

@@ -1,5 +1,6 @@
-//! Bars as SVG, drawn here: no script, nothing fetched, colours from the page so that they follow light and dark. Beside
-//! each chart stands a table with the same numbers; what a bar says is never said by its colour alone. Pure.
+//! Bar charts as SVG, drawn here: no script, nothing fetched, colors from the page so that they follow light
+//! and dark mode. Each chart has a table with the same numbers; no information is conveyed by color alone.
+//! Pure.
 
 use super::html_report::escape_html;
 
@@ -9,12 +10,12 @@ const BARS_WIDTH: u32 = 300;
 const ROW_HEIGHT: u32 = 30;
 const BAR_HEIGHT: u32 = 18;
 
-/// A bar: what it is of, its parts, and its end in words.
+/// A bar: its label, its parts, and its value as text.
 #[derive(Debug, Clone)]
 pub(super) struct ChartBar {
     pub(super) label: String,
     pub(super) parts: Vec<BarPart>,
-    /// As the table has it.
+    /// The value as shown in the table.
     pub(super) value_text: String,
 }
 
@@ -25,14 +26,14 @@ pub(super) struct BarPart {
     pub(super) kind: BarPartKind,
 }
 
-/// What a part is.
+/// The kind of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BarPartKind {
     /// An amount.
     Amount,
-    /// Of a whole, what passed.
+    /// The share that passed.
     Passed,
-    /// And what did not: hatched, for who sees no colours.
+    /// The share that failed: hatched, for readers who cannot see the colors.
     Failed,
 }
 
@@ -49,21 +50,21 @@ impl BarPartKind {
 /// A chart with its table.
 #[derive(Debug, Clone)]
 pub(super) struct BarChart<'a> {
-    /// Its id in the page: a word.
+    /// The id in the page: one word.
     pub(super) id: &'a str,
     pub(super) title: &'a str,
-    /// Heading of the names.
+    /// Heading of the label column.
     pub(super) label_heading: &'a str,
-    /// Heading of the amounts.
+    /// Heading of the value column.
     pub(super) value_heading: &'a str,
     pub(super) bars: Vec<ChartBar>,
 }
 
 impl BarChart<'_> {
-    /// The figure.
+    /// Renders the figure.
     pub(super) fn render_figure(&self) -> String {
         format!(
-            "<figure>\n<figcaption>{}</figcaption>\n<div class=\"beside\">\n{}{}</div>\n</figure>\n",
+            "<figure>\n<figcaption>{}</figcaption>\n<div class=\"pair\">\n{}{}</div>\n</figure>\n",
             escape_html(self.title),
             self.render_svg(),
             self.render_table()
@@ -134,7 +135,7 @@ impl BarChart<'_> {
     }
 }
 
-/// So wide; what is there can be seen, however little it is.
+/// Scales an amount to a bar width; an amount above zero is always visible.
 fn scaled_width(amount: u64, most: u64) -> u32 {
     let width = u128::from(amount) * u128::from(BARS_WIDTH) / u128::from(most);
     u32::try_from(width).unwrap_or(BARS_WIDTH).clamp(1, BARS_WIDTH)
@@ -162,7 +163,7 @@ mod tests {
         let figure = chart.render_figure();
         assert!(figure.contains("width=\"225\"") && figure.contains("width=\"75\""), "{figure}");
         assert!(figure.contains("a&lt;b") && !figure.contains("a<b") && figure.contains("T &amp; T"));
-        assert_eq!(figure.matches("3/4").count(), 3, "description, bar and table say it");
+        assert_eq!(figure.matches("3/4").count(), 3, "description, bar and table contain it");
         assert!(!figure.contains("width=\"0\""));
     }
 }

@@ -1,6 +1,6 @@
-//! What is looked at once a run has ended: acceptance commands, files and artifacts that must be there, paths that may
-//! change or must be as they were, files that nobody was to read, and rules that must have spoken. What a run gave away
-//! is part of it: what its children were shown or denied was shown or denied in it.
+//! Checks of an ended run: acceptance commands, required files and artifacts, paths that may or must not
+//! change, files that must not be read, and policy rules that must have denied a call. Child tasks of the run
+//! are included: what they were shown or denied counts for the run.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ use crate::{
     samples::clean_checkout::CleanCheckout,
 };
 
-/// Characters of what a command said that a report keeps: its end says why.
+/// Characters of a command's output kept in a report, from its end, where the cause usually is.
 const OUTPUT_CHARS_MAX: usize = 2000;
-/// Paths that are named where several are not as they were.
+/// Maximum number of paths listed when several changed.
 const PATHS_LISTED_MAX: usize = 5;
 
-/// All checks of a try whose runs, with those of its children, these are; none where its run ended before it had begun,
-/// for then there is nothing to look at.
+/// Runs all checks of a trial for these runs (including those of its children). `None` = the run ended before
+/// it started, so there is nothing to check.
 pub(super) async fn run_checks(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -52,7 +52,7 @@ pub(super) async fn run_checks(
         build_check(
             EvalCheckKind::Artifact,
             name,
-            if passed { None } else { Some("the run left none".to_owned()) },
+            if passed { None } else { Some("the run produced none".to_owned()) },
         )
     }));
     if task.must_not_be_read.is_empty() && task.required_files.is_empty() && task.accept.is_empty() {
@@ -69,11 +69,11 @@ pub(super) async fn run_checks(
     }
     Box::pin(clean.restore_result(client, pins, state)).await?;
     checks.extend(task.required_files.iter().map(|path| {
-        let said = (!clean.path_exists(path)).then(|| "it is not there".to_owned());
+        let said = (!clean.path_exists(path)).then(|| "it does not exist".to_owned());
         build_check(EvalCheckKind::File, &path.to_string(), said)
     }));
     if let Some(files) = &task.accept_files {
-        let failed = || format!("cannot lay the files of {} over the result", task.name);
+        let failed = || format!("cannot copy the accept files of {} over the result", task.name);
         files.copy_over(&clean.root()).fail_with(ExitKind::Failed, failed)?;
     }
     if !task.accept.is_empty() {
@@ -82,7 +82,7 @@ pub(super) async fn run_checks(
     Ok(Some(checks))
 }
 
-/// Events of this build; what it cannot read is a broken log, not a run that did nothing.
+/// Decodes events of this build. An unreadable event is a broken log, not a run that did nothing.
 fn decode_events(events: &[Envelope]) -> CliResult<Vec<RunEvent>> {
     let one = |event: &Envelope| RunEvent::decode(&event.kind, event.version, event.payload.as_str());
     events.iter().map(one).collect::<Result<_, _>>().fail_as(ExitKind::Verification)
@@ -101,10 +101,10 @@ fn check_changes(globs: &[PathGlob], state: &RunState) -> EvalCheck {
     let beside = list_changed_paths(state, |path| !globs.iter().any(|glob| glob.matches(path)));
     let named: Vec<&str> = globs.iter().map(PathGlob::as_str).collect();
     let name = if named.is_empty() { "nothing".to_owned() } else { named.join(", ") };
-    build_check(EvalCheckKind::Changes, &name, beside.map(|named| format!("changed beside that: {named}")))
+    build_check(EvalCheckKind::Changes, &name, beside.map(|named| format!("changed outside of these: {named}")))
 }
 
-/// Names of paths that are not as they were, of those that are meant; none where there are none.
+/// Lists changed paths that match; `None` = no match.
 fn list_changed_paths(state: &RunState, is_meant: impl Fn(&str) -> bool) -> Option<String> {
     let all = state.overlay.keys().map(ToString::to_string);
     let changed: Vec<String> = all.filter(|path| is_meant(path)).collect();
@@ -121,12 +121,12 @@ fn check_denied(rule: &str, events: &[RunEvent]) -> EvalCheck {
         let RunEvent::ToolRequested(asked) = event else { return false };
         matches!(&asked.policy, PolicyVerdict::Deny { rule: by, .. } if by == rule)
     };
-    let said = (!events.iter().any(spoke)).then(|| "it denied no call".to_owned());
+    let said = (!events.iter().any(spoke)).then(|| "the rule denied no call".to_owned());
     build_check(EvalCheckKind::Denied, rule, said)
 }
 
-/// Setup, then the acceptance commands, each whatever became of those before it. Without the network: what a result is
-/// worth must not hang on what happens to answer.
+/// Runs setup and then all acceptance commands, each regardless of the others. Without network access: the
+/// verdict must not depend on external services.
 async fn run_accept_commands(sandbox: &Sandbox, task: &EvalTask) -> CliResult<Vec<EvalCheck>> {
     let mut checks = Vec::with_capacity(task.accept.len());
     let limit = Duration::from_millis(task.accept_timeout_ms);
@@ -134,7 +134,7 @@ async fn run_accept_commands(sandbox: &Sandbox, task: &EvalTask) -> CliResult<Ve
         let (output, said) = run_command(sandbox, line, limit).await?;
         if said.is_some() {
             let duration_ms = Some(output.duration_ms);
-            // Nothing that follows could be judged.
+            // The checks that follow could not be judged.
             return Ok(vec![EvalCheck { duration_ms, ..build_check(EvalCheckKind::Command, line, said) }]);
         }
     }
@@ -156,9 +156,9 @@ async fn run_command(
     let how = match &output.exit {
         CommandExit::Exit(0) => return Ok((output, None)),
         CommandExit::Exit(status) => format!("status {status}"),
-        CommandExit::Signal(signal) => format!("ended by signal {signal}"),
-        CommandExit::TimedOut => format!("not done within {} s", limit.as_secs()),
-        CommandExit::Exceeded(_) => "ended for it used too much".to_owned(),
+        CommandExit::Signal(signal) => format!("killed by signal {signal}"),
+        CommandExit::TimedOut => format!("did not finish within {} s", limit.as_secs()),
+        CommandExit::Exceeded(_) => "killed because it exceeded a resource limit".to_owned(),
     };
     let words =
         [&output.stdout.bytes, &output.stderr.bytes].map(|bytes| String::from_utf8_lossy(bytes).into_owned());

@@ -1,4 +1,4 @@
-//! `docket eval compare`: two reports of the same suite, by task and in sum.
+//! `docket eval compare`: compares two reports of the same suite, by task and in total.
 
 use std::path::{Path, PathBuf};
 
@@ -13,18 +13,18 @@ use crate::{
     },
 };
 
-/// A report at most: larger ones were not written by docket.
+/// Size limit of a report; docket does not write larger ones.
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Thousandths of an amount; a smaller change is none, for times are never the same twice.
+/// In thousandths of the amount. Smaller changes are noise, because times always vary.
 const CHANGE_MILLI_MIN: u128 = 5;
 
-/// Flags.
+/// Arguments of `docket eval compare`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Both are what `docket eval SUITE --json` printed. A task with an engine is the same in both by their names; what
-only one of them has is told, and counts for nothing.
+    after_help = "Both are the output of `docket eval SUITE --json`. Trials are matched by task and engine name; a
+trial that only one of them has is listed but does not affect the result.
 
-Exit codes: 0 nothing that passed fails now, 1 something does, 2 a file is no report.
+Exit codes: 0 no regressions, 1 at least one regression, 2 a file is not a report.
 
 Examples:
   docket eval compare old.json new.json
@@ -39,7 +39,7 @@ pub(crate) struct EvalCompareArgs {
     after: PathBuf,
 }
 
-/// Compares.
+/// Compares two reports.
 pub(super) fn run_eval_compare(cx: &CliContext, args: &EvalCompareArgs) -> CliResult {
     let (before, after) = (read_report(&args.before)?, read_report(&args.after)?);
     let compared = EvalComparison::from_reports(&before, &after);
@@ -49,7 +49,7 @@ pub(super) fn run_eval_compare(cx: &CliContext, args: &EvalCompareArgs) -> CliRe
         print_comparison(cx, &compared);
     }
     if compared.suite_before != compared.suite_after {
-        let text = format!("these are two suites: {} and {}", compared.suite_before, compared.suite_after);
+        let text = format!("the reports are of different suites: {} and {}", compared.suite_before, compared.suite_after);
         display::print_note(&display::sanitize_line(&text));
     }
     Ok(if compared.count(EvalChange::Regressed) == 0 { ExitKind::Ok } else { ExitKind::Failed })
@@ -58,10 +58,10 @@ pub(super) fn run_eval_compare(cx: &CliContext, args: &EvalCompareArgs) -> CliRe
 fn read_report(path: &Path) -> CliResult<EvalReport> {
     let name = path.display();
     let looked = std::fs::metadata(path);
-    let told = || format!("cannot look at {name}; `docket eval SUITE --json > {name}` writes such a report");
+    let told = || format!("cannot read {name}; `docket eval SUITE --json > {name}` writes a report");
     let size = looked.fail_with(ExitKind::Usage, told)?.len();
     if size > FILE_BYTES_MAX {
-        let message = format!("{name} has {size} bytes, and a report at most {FILE_BYTES_MAX}");
+        let message = format!("{name} has {size} bytes; a report has at most {FILE_BYTES_MAX}");
         return Err(CliError::new(ExitKind::Usage, message));
     }
     let text = std::fs::read_to_string(path)
@@ -69,7 +69,7 @@ fn read_report(path: &Path) -> CliResult<EvalReport> {
     let mut from = serde_json::Deserializer::from_str(&text);
     serde_path_to_error::deserialize(&mut from).map_err(|error| {
         let message =
-            format!("{name} is no report of `docket eval --json`: `{}`: {}", error.path(), error.inner());
+            format!("{name} is not a report of `docket eval --json`: `{}`: {}", error.path(), error.inner());
         CliError::new(ExitKind::Usage, message)
     })
 }
@@ -108,7 +108,7 @@ fn print_comparison(cx: &CliContext, compared: &EvalComparison) {
     display::print_line(&cx.screen.wrap_prose(&told.collect::<Vec<_>>().join(", ")));
 }
 
-/// From one amount to the other, as a person says it.
+/// Formats the change from one amount to the other.
 fn format_change(before: u64, after: u64) -> String {
     match before {
         0 if after == 0 => "=".to_owned(),

@@ -1,5 +1,5 @@
-//! A report as one page for a browser: charts, tables, what did not pass. It holds no script and fetches nothing, and is
-//! well-formed XML besides, so that any program can read it. Pure.
+//! The HTML report: charts, tables and failures on one page. It contains no script, fetches nothing, and is
+//! well-formed XML, so any program can read it. Pure.
 
 use docket_schema::{
     eval::{EvalEngineTotals, EvalKindTotals, EvalReport, EvalResult, EvalTotals},
@@ -22,8 +22,8 @@ body { background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, san
 h1 { margin-bottom: 0; } p.about, dl dt { color: var(--soft); }
 dl { display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; } dl dt { font-size: .85rem; } dl dd { margin: 0; font-size: 1.2rem; }
 figure { margin: 2rem 0; } figcaption, caption { font-weight: 600; text-align: left; margin-bottom: .5rem; }
-.beside { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: flex-start; }
-.beside svg { flex: 1 1 26rem; max-width: 40rem; } .scroll { overflow-x: auto; }
+.pair { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: flex-start; }
+.pair svg { flex: 1 1 26rem; max-width: 40rem; } .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .95rem; } th, td { border-bottom: 1px solid var(--line); padding: .25rem .75rem;
   text-align: left; vertical-align: top; } .number { text-align: right; font-variant-numeric: tabular-nums; }
 .good { color: var(--passed); } .bad { color: var(--failed); font-weight: 600; } .none { color: var(--soft); }
@@ -33,7 +33,7 @@ svg .amount { fill: var(--amount); } svg .passed { fill: var(--passed); } svg .f
 svg .hatch { fill: var(--hatch); }
 ";
 
-/// A text as it may stand in the page: in XML some characters cannot stand at all.
+/// Escapes text for the page and removes characters that XML does not allow.
 pub(super) fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -51,7 +51,7 @@ pub(super) fn escape_html(text: &str) -> String {
     out
 }
 
-/// The page.
+/// Renders the page.
 pub(super) fn render_page(report: &EvalReport) -> String {
     let title = format!("{}: {} of {} as expected", report.suite, report.all.passed, report.all.tasks);
     let mut out = format!(
@@ -86,7 +86,7 @@ fn render_header(report: &EvalReport) -> String {
         ("Cost", format_cost(all.cost_nusd)),
         ("Artifacts", format_ratio(all.artifacts)),
         ("Took", format_duration(report.took_ms)),
-        ("Runs at once", report.workers.to_string()),
+        ("Concurrent runs", report.workers.to_string()),
         ("Began", report.began_at.to_string()),
         ("docket", report.docket.clone()),
     ];
@@ -102,13 +102,13 @@ fn render_header(report: &EvalReport) -> String {
     )
 }
 
-/// What did not pass comes first: it is what a reader looks for.
+/// Failures come first, because readers look for them.
 fn render_failures(report: &EvalReport) -> String {
     let failed: Vec<&EvalResult> = report.results.iter().filter(|result| !result.passed).collect();
     if failed.is_empty() {
         return String::new();
     }
-    let mut out = "<h2>What did not pass</h2>\n".to_owned();
+    let mut out = "<h2>Failures</h2>\n".to_owned();
     for result in failed {
         let run = result.run.map(|run| format!(" <span class=\"none\">run {}</span>", run.short()));
         out.push_str(&format!(
@@ -135,7 +135,7 @@ fn amount_part(amount: u64) -> Vec<BarPart> {
     vec![BarPart { amount, kind: BarPartKind::Amount }]
 }
 
-/// Bars of engines by one measure.
+/// A measure by which engines are compared in a bar chart.
 type EngineMeasure = fn(&EvalTotals) -> (Vec<BarPart>, String);
 
 fn render_engines(report: &EvalReport) -> String {
@@ -144,9 +144,9 @@ fn render_engines(report: &EvalReport) -> String {
     let mut out = "<h2>By engine</h2>\n".to_owned();
     if !is_one && report.has_partial_coverage() {
         let told = match report.common.is_empty() {
-            true => "No task was tried with all engines: these are sums over different tasks.".to_owned(),
+            true => "No task was run with all engines; these are totals over different tasks.".to_owned(),
             false => format!(
-                "Only the {} that all engines were tried with: {}.",
+                "Only the {} that were run with all engines: {}.",
                 format_count(report.common.len() as u64, "task"),
                 report.common.join(", ")
             ),
@@ -158,16 +158,16 @@ fn render_engines(report: &EvalReport) -> String {
             (pass_fail_parts(sum), format_passed(sum))
         }),
         ("engine-turns", "Turns", "Turns", |sum| (amount_part(sum.turns), sum.turns.to_string())),
-        ("engine-tokens", "Tokens of requests and answers", "Tokens", |sum| {
+        ("engine-tokens", "Tokens of requests and replies", "Tokens", |sum| {
             (amount_part(sum.tokens), sum.tokens.to_string())
         }),
-        ("engine-cost", "What models cost", "Cost", |sum| {
+        ("engine-cost", "Cost of model calls", "Cost", |sum| {
             (amount_part(sum.cost_nusd.unwrap_or(0)), format_cost(sum.cost_nusd))
         }),
-        ("engine-time", "What models, tools and checks took", "Time", |sum| {
+        ("engine-time", "Time of models, tools and checks", "Time", |sum| {
             (amount_part(sum.worked_ms), format_duration(sum.worked_ms))
         }),
-        ("engine-artifacts", "Files and artifacts that are there", "Artifacts", |sum| {
+        ("engine-artifacts", "Required files and artifacts present", "Artifacts", |sum| {
             let (of, all) = (sum.artifacts.of, sum.artifacts.all);
             let parts = vec![
                 BarPart { amount: of, kind: BarPartKind::Passed },
@@ -219,7 +219,7 @@ fn render_headings(names: &[(&str, bool)]) -> String {
     format!("<thead><tr>{}</tr></thead>\n", names.iter().map(cell).collect::<String>())
 }
 
-/// Tasks down, engines across.
+/// The matrix of tasks (rows) and engines (columns).
 fn render_matrix(report: &EvalReport) -> String {
     let names: Vec<&str> = report.engines.iter().map(|one| one.engine.as_str()).collect();
     let mut columns = vec![("Task", false), ("Kind", false)];
@@ -242,7 +242,7 @@ fn render_matrix(report: &EvalReport) -> String {
                     Some(one) => {
                         format!("<td>{}, {}</td>", render_verdict(one), format_count(one.turns, "turn"))
                     }
-                    None => "<td class=\"none\">not tried</td>".to_owned(),
+                    None => "<td class=\"none\">not run</td>".to_owned(),
                 }
             })
             .collect();
@@ -270,7 +270,7 @@ fn render_results(report: &EvalReport) -> String {
         ("Artifacts", true),
     ];
     let mut out = format!(
-        "<h2>Every try</h2>\n<div class=\"scroll\"><table>\n<caption>Each task with each engine</caption>\n{}<tbody>\n",
+        "<h2>All trials</h2>\n<div class=\"scroll\"><table>\n<caption>Each task with each engine</caption>\n{}<tbody>\n",
         render_headings(&columns)
     );
     for result in &report.results {
@@ -302,13 +302,13 @@ fn render_results(report: &EvalReport) -> String {
     out
 }
 
-/// The twelve, over all tries and by engine.
+/// The twelve metrics, over all trials and by engine.
 fn render_metrics(report: &EvalReport) -> String {
     let mut columns = vec![("Metric", false), ("Target", true), ("All", true)];
     columns.extend(report.engines.iter().map(|one| (one.engine.as_str(), true)));
     let mut out = format!(
-        "<h2>Metrics</h2>\n<div class=\"scroll\"><table>\n<caption>Those of docket metrics, over these tries: + is met, ! is missed, \
-         - is not measured. Tasks that are to fail count as failed here.</caption>\n{}<tbody>\n",
+        "<h2>Metrics</h2>\n<div class=\"scroll\"><table>\n<caption>The metrics of docket metrics over these trials: + met, ! missed, \
+         - not measured. Tasks that are expected to fail count as failed here.</caption>\n{}<tbody>\n",
         render_headings(&columns)
     );
     for (nth, all) in report.all.metrics.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Which task is tried with which engine and models: the suite, docket.toml, and what the command line says of them.
+//! The matrix of an evaluation: which tasks run with which engines and models, according to the suite,
+//! docket.toml and the command line.
 
 use docket_schema::{
     eval::SkippedEval,
@@ -21,42 +22,42 @@ use crate::{
     tasks::role_overrides::{self, RoleFlags, RoleModel},
 };
 
-/// Tries of one evaluation at most: they are one batch, submitted at once.
+/// Maximum number of trials: they are one batch, submitted at once.
 const TRIALS_MAX: usize = 2000;
 
-/// What the command line says.
+/// The selection on the command line.
 #[derive(Debug)]
 pub(super) struct EvalSelection<'a> {
-    /// These engines, for each task.
+    /// Engines to use for every task.
     pub(super) engines: &'a [EngineName],
-    /// This model, for each task and in each role.
+    /// Model to use for every task and role.
     pub(super) model: Option<ModelRef>,
-    /// These models, in these roles.
+    /// Models to use for these roles.
     pub(super) roles: &'a [RoleModel],
-    /// These tasks.
+    /// Tasks to run.
     pub(super) task_globs: &'a [PathGlob],
 }
 
 /// A task with an engine.
 #[derive(Debug)]
 pub(super) struct EvalTrial<'a> {
-    /// Its id in the queue.
+    /// Its task id in the queue.
     pub(super) id: TaskId,
     pub(super) task: &'a EvalTask,
     pub(super) engine: EngineName,
     pub(super) model: ModelRef,
-    /// What is asked of the engine's roles, as `docket submit` would ask.
+    /// Role overrides, as `docket submit` would set them.
     pub(super) roles: Vec<RoleOverride>,
-    /// Looks around until something is to be changed.
+    /// The exploration model.
     pub(super) explore_model: Option<ModelRef>,
-    /// Stands in where one stays overloaded.
+    /// The fallback model.
     pub(super) fallback_model: Option<ModelRef>,
-    /// The script that the models follow.
+    /// The script of scripted models.
     pub(super) script: Option<&'a [u8]>,
 }
 
 impl EvalTrial<'_> {
-    /// All models that it may ask, the main one first.
+    /// Returns all models it may call, the main one first.
     pub(super) fn models(&self) -> impl Iterator<Item = &ModelRef> {
         let beside = [self.explore_model.as_ref(), self.fallback_model.as_ref()].into_iter().flatten();
         let of_roles = self.roles.iter().filter_map(|role| role.model.as_ref());
@@ -64,7 +65,7 @@ impl EvalTrial<'_> {
     }
 }
 
-/// All tries, in the order of the suite, and what is left out.
+/// All trials in the order of the suite, and what is left out.
 #[derive(Debug)]
 pub(super) struct EvalMatrix<'a> {
     pub(super) trials: Vec<EvalTrial<'a>>,
@@ -75,16 +76,16 @@ fn usage_error(message: impl Into<String>) -> CliError {
     CliError::new(ExitKind::Usage, message.into())
 }
 
-/// An engine that is named more than once: a try is known by its task and its engine.
+/// Returns an engine that is given more than once: a trial is identified by its task and engine.
 pub(super) fn first_duplicate(engines: &[EngineName]) -> Option<&EngineName> {
     engines.iter().enumerate().find(|(at, engine)| engines[..*at].contains(engine)).map(|(_, engine)| engine)
 }
 
 impl<'a> EvalMatrix<'a> {
-    /// Lays them out.
+    /// Builds the matrix.
     ///
     /// # Errors
-    /// Usage: a task cannot be tried as its file says, or nothing is left to try.
+    /// Fails with a usage error when a task cannot be run as its file says, or when no trial is left.
     pub(super) fn build(
         cx: &CliContext,
         suite: &'a EvalSuite,
@@ -106,7 +107,7 @@ impl<'a> EvalMatrix<'a> {
             let model =
                 choice.model.clone().or_else(|| task.model.clone()).or_else(|| cx.config.model.clone());
             let model = model.ok_or_else(|| {
-                task.file.error_at("model", "it is missing, here, in the suite's defaults and in --model")
+                task.file.error_at("model", "it is missing in the task, the suite's defaults and --model")
             })?;
             matrix.add_task(cx, task, &model, choice)?;
         }
@@ -118,15 +119,15 @@ impl<'a> EvalMatrix<'a> {
         }
         if matrix.trials.is_empty() {
             let why = matrix.skipped.first().map_or_else(
-                || "--only means none of its tasks".to_owned(),
+                || "--only matches none of its tasks".to_owned(),
                 |left| format!("{}: {}", left.task, left.why),
             );
-            return Err(usage_error(format!("nothing of the suite `{}` can be tried: {why}", suite.name)));
+            return Err(usage_error(format!("the suite `{}` has nothing to run: {why}", suite.name)));
         }
         if matrix.trials.len() > TRIALS_MAX {
             let tries = matrix.trials.len();
             return Err(usage_error(format!(
-                "that is {tries} tries, more than the {TRIALS_MAX} of one evaluation"
+                "{tries} trials exceed the limit of {TRIALS_MAX} per evaluation"
             )));
         }
         Ok(matrix)
@@ -145,7 +146,7 @@ impl<'a> EvalMatrix<'a> {
             let script = task.script_for(engine).filter(|_| is_scripted(model));
             if is_scripted(model) && script.is_none() {
                 if asked.is_empty() {
-                    let why = format!("the model {model} needs one for the engine `{engine}`");
+                    let why = format!("the model {model} needs a script for the engine `{engine}`");
                     return Err(task.file.error_at("scripts", why));
                 }
                 self.skipped.push(SkippedEval {
@@ -180,12 +181,13 @@ impl<'a> EvalMatrix<'a> {
     }
 }
 
-/// Whether both follow scripts, or neither does: a task with a script needs no key, whatever docket.toml names.
+/// Whether both models are scripted or both are not: a task with a script needs no key, whatever docket.toml
+/// configures.
 fn is_same_model_kind(main: &ModelRef, other: &ModelRef) -> bool {
     is_scripted(main) == is_scripted(other)
 }
 
-/// Who plays the roles of a try.
+/// Resolves the role overrides of a trial.
 fn trial_roles(
     cx: &CliContext,
     engine: &EngineName,
@@ -195,8 +197,8 @@ fn trial_roles(
     if let Some(role) = choice.roles.iter().find(|role| !is_same_model_kind(main, role.model())) {
         let (name, model) = (role.name(), role.model());
         return Err(usage_error(format!(
-            "--role {name}={model}: the models of a task follow its script or none of them does, and its main model is \
-             {main}; name one of the same kind, or leave the tasks with the other kind out by --only"
+            "--role {name}={model}: the models of a task must all be scripted or all real, and its main model is \
+             {main}; give a model of the same kind, or exclude such tasks with --only"
         )));
     }
     let flags = RoleFlags { model: choice.model.as_ref(), roles: choice.roles };

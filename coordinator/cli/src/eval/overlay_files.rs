@@ -1,8 +1,8 @@
-//! Files of a suite that are laid over a result before its acceptance commands run: what judges the work is then the
-//! suite's own, whatever the run did to files of these names.
+//! Overlay files of a suite: copied over a result before its acceptance commands run, so that the suite's own
+//! tests judge the work even if the run changed files of the same name.
 //!
-//! No process runs in the result while they are laid, and no link in it is followed: where one stands in the way, or a
-//! folder where a file must be, it is taken away.
+//! No process runs in the result meanwhile, and no link in it is followed: a link in the way, or a folder where
+//! a file must go, is removed.
 
 use std::{
     fs, io,
@@ -13,25 +13,25 @@ use std::{
 use docket_sandbox::workspace_owner;
 use docket_schema::snapshot::PERMISSION_BITS;
 
-/// Files at most: tests of one task.
+/// Maximum number of files: the tests of one task.
 const FILES_MAX: usize = 1000;
 
-/// See the module.
+/// The overlay files of a task.
 #[derive(Debug)]
 pub(super) struct OverlayFiles {
     folder: PathBuf,
-    /// From there, in order.
+    /// Sorted paths relative to the folder.
     files: Vec<PathBuf>,
 }
 
 impl OverlayFiles {
-    /// Looks what a folder holds.
+    /// Lists the files of a folder.
     ///
     /// # Errors
-    /// What is wrong with it, and what to do.
+    /// Returns a message that says what is wrong with the folder and how to fix it.
     pub(super) fn from_folder(folder: &Path) -> Result<Self, String> {
         if !folder.is_dir() {
-            return Err(format!("there is no folder {}", folder.display()));
+            return Err(format!("no folder {}", folder.display()));
         }
         let (mut files, mut folders) = (Vec::new(), vec![PathBuf::new()]);
         while let Some(below) = folders.pop() {
@@ -41,7 +41,7 @@ impl OverlayFiles {
                 let entry = entry.map_err(unread)?;
                 let (path, kind) = (below.join(entry.file_name()), entry.file_type().map_err(unread)?);
                 if entry.file_name() == ".git" {
-                    return Err(format!("{} holds a `.git`; take it out", of.display()));
+                    return Err(format!("{} contains a `.git`; remove it", of.display()));
                 }
                 if kind.is_dir() {
                     folders.push(path);
@@ -49,19 +49,19 @@ impl OverlayFiles {
                     files.push(path);
                 } else {
                     let path = entry.path();
-                    return Err(format!("{} is neither file nor folder; put a file there", path.display()));
+                    return Err(format!("{} is neither a file nor a folder; replace it with a file", path.display()));
                 }
             }
         }
         files.sort();
         match files.len() {
-            0 => Err(format!("{} holds no file; put the tests there, or leave it out", folder.display())),
+            0 => Err(format!("{} contains no file; put the tests there, or leave it out", folder.display())),
             1..=FILES_MAX => Ok(Self { folder: folder.to_owned(), files }),
-            many => Err(format!("{} holds {many} files, and may hold {FILES_MAX}", folder.display())),
+            many => Err(format!("{} contains {many} files; the limit is {FILES_MAX}", folder.display())),
         }
     }
 
-    /// Lays them over the tree in `root`.
+    /// Copies them over the tree in `root`.
     pub(super) fn copy_over(&self, root: &Path) -> io::Result<()> {
         for path in &self.files {
             let mut at = root.to_owned();
@@ -76,7 +76,7 @@ impl OverlayFiles {
             let to = root.join(path);
             remove_existing(&to)?;
             fs::copy(self.folder.join(path), &to)?;
-            // The copy has every bit of the original's mode.
+            // The copy keeps all mode bits of the original.
             let mode = fs::symlink_metadata(&to)?.permissions().mode() & PERMISSION_BITS;
             fs::set_permissions(&to, fs::Permissions::from_mode(mode))?;
             chown_to_workspace_owner(&to)?;
@@ -85,7 +85,7 @@ impl OverlayFiles {
     }
 }
 
-/// What stands at a path itself, a link included.
+/// The metadata of the path itself, without following a link.
 fn metadata_no_follow(path: &Path) -> io::Result<Option<fs::Metadata>> {
     match fs::symlink_metadata(path) {
         Ok(of) => Ok(Some(of)),
@@ -102,7 +102,7 @@ fn remove_existing(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Where docket is root, what it lays belongs to whoever runs the commands.
+/// When docket runs as root, the copied files must belong to the user that runs the commands.
 fn chown_to_workspace_owner(path: &Path) -> io::Result<()> {
     workspace_owner().map_or(Ok(()), |(uid, gid)| lchown(path, Some(uid), Some(gid)))
 }
@@ -153,10 +153,10 @@ mod tests {
         symlink("a", linked.path().join("b")).expect("a link");
         let git = folder_with(&[(".git/config", "")]);
         for (folder, says) in [
-            (empty.path().join("none"), "there is no folder"),
-            (empty.path().to_owned(), "holds no file"),
-            (linked.path().to_owned(), "neither file nor folder"),
-            (git.path().to_owned(), "holds a `.git`"),
+            (empty.path().join("none"), "no folder"),
+            (empty.path().to_owned(), "contains no file"),
+            (linked.path().to_owned(), "neither a file nor a folder"),
+            (git.path().to_owned(), "contains a `.git`"),
         ] {
             let said = OverlayFiles::from_folder(&folder).expect_err(says);
             assert!(said.contains(says), "{said}");

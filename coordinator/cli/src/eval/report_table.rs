@@ -1,4 +1,4 @@
-//! A report for people: a line for each try, then sums by engine, then what did not pass and why.
+//! The report for people: one line per trial, totals by engine, then the failures with their reasons.
 
 use docket_schema::{
     eval::{EvalEngineTotals, EvalOutcome, EvalReport, EvalResult, EvalTotals},
@@ -10,31 +10,31 @@ use crate::{
     output::display::{self, TableCell, TextStyle, TextTable, format_count, format_duration},
 };
 
-/// Lines of what a command said that are shown.
+/// Lines of a command's output that are shown.
 const OUTPUT_LINES_MAX: usize = 6;
 
-/// Money, or that it is not known.
+/// Formats a cost, or that it is unknown.
 pub(super) fn format_cost(nusd: Option<u64>) -> String {
     nusd.map_or_else(|| "unknown".to_owned(), display::format_money)
 }
 
-/// So many of so many; nothing where none were wanted.
+/// Formats a ratio; empty when the total is zero.
 pub(super) fn format_ratio(ratio: Ratio) -> String {
     if ratio.all == 0 { "-".to_owned() } else { format!("{}/{}", ratio.of, ratio.all) }
 }
 
-/// How many passed, with what part of a hundred that is.
+/// Formats how many passed, with the percentage.
 pub(super) fn format_passed(sum: &EvalTotals) -> String {
     let percent = sum.passed_percent().map_or_else(String::new, |percent| format!(" {percent}%"));
     format!("{}/{}{percent}", sum.passed, sum.tasks)
 }
 
-/// What is otherwise than it should be, in short; nothing where all is as it should be.
+/// Lists the reasons of a failed trial; empty if it passed.
 pub(super) fn failure_reasons(result: &EvalResult) -> Vec<String> {
     let mut why = Vec::new();
     if !result.expected.is_met_by(result.outcome) {
         let message = result.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
-        why.push(format!("expected {}, but it is {}{message}", result.expected, result.outcome));
+        why.push(format!("expected {}, got {}{message}", result.expected, result.outcome));
     }
     for check in result.checks.iter().filter(|check| !check.passed) {
         let said = check.said.as_deref().map(|said| format!(": {said}")).unwrap_or_default();
@@ -42,12 +42,12 @@ pub(super) fn failure_reasons(result: &EvalResult) -> Vec<String> {
     }
     let is_over = result.outcome != EvalOutcome::Unfinished;
     if is_over && !result.accepted && result.checks.iter().all(|check| check.passed) {
-        why.push("there is no run whose result could be checked".to_owned());
+        why.push("there is no run to check".to_owned());
     }
     why
 }
 
-/// Prints it.
+/// Prints the report.
 pub(super) fn print_report(cx: &CliContext, report: &EvalReport) {
     let mut table = TextTable::new(&[
         "",
@@ -70,20 +70,20 @@ pub(super) fn print_report(cx: &CliContext, report: &EvalReport) {
     if report.engines.len() > 1 {
         print_engine_table(cx, "All tasks:", &report.engines);
         if report.common.is_empty() {
-            let said = "No task was tried with all engines: these sums are over different tasks.";
+            let said = "No task was run with all engines; these totals are over different tasks.";
             display::print_line(&cx.screen.wrap_prose(said));
         } else if report.has_partial_coverage() {
             let tasks = format_count(report.common.len() as u64, "task");
             print_engine_table(
                 cx,
-                &format!("The {tasks} that all engines were tried with:"),
+                &format!("The {tasks} that were run with all engines:"),
                 &report.common_engines,
             );
         }
     }
     for result in report.results.iter().filter(|result| !result.passed) {
         display::print_line("");
-        let what = format!("{} with {} did not pass:", result.task, result.engine);
+        let what = format!("{} with {} failed:", result.task, result.engine);
         display::print_line(
             &cx.screen.paint(TextStyle::Bad, &cx.screen.wrap_prose(&display::sanitize_line(&what))),
         );

@@ -1,4 +1,4 @@
-//! An evaluation: submits, works, waits, checks, and adds up.
+//! Runs an evaluation: submits the trials, works on them, waits, checks the results, and adds up the totals.
 
 use crate::history::lineage;
 use std::{
@@ -41,12 +41,12 @@ use crate::{
     },
 };
 
-/// How often the batch is looked at.
+/// How often the batch is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the worker may take to end once all runs have.
+/// Grace period for the worker to stop after all runs have ended.
 const WORKER_STOP_GRACE: Duration = Duration::from_secs(10);
 
-/// Does all of it.
+/// Runs the whole evaluation.
 pub(super) async fn run_evaluation(
     cx: &mut CliContext,
     suite: &EvalSuite,
@@ -58,7 +58,7 @@ pub(super) async fn run_evaluation(
     "127.0.0.1:0".clone_into(&mut cx.config.server.listen);
     cx.config.store = None;
     cx.config.queues = vec![batch.queue.clone()];
-    // Whoever names a server on the command line or in a suite owns this worker.
+    // Whoever runs this command owns the worker, so base URLs from the command line and the suite are trusted.
     cx.config.trusted_base_urls.extend(base_urls(matrix));
     let served = HomeCoordinator::start(cx, &ServerArgs::default(), OwnerCommand::Eval).await?;
     let results = run_with_worker(cx, &served, matrix, &batch, &stop).await;
@@ -74,7 +74,7 @@ pub(super) async fn run_evaluation(
     Ok(EvalReport::from_results(head, results?, matrix.skipped.clone()))
 }
 
-/// With a worker in this process beside it.
+/// Runs it with a worker in this process.
 async fn run_with_worker(
     cx: &CliContext,
     served: &HomeCoordinator,
@@ -92,7 +92,7 @@ async fn run_with_worker(
             done = &mut results => break done,
             () = stop.abort.cancelled() => break Err(CliError::new(ExitKind::Failed, "interrupted")),
             ended = &mut worker, if !worker.is_terminated() => {
-                // One that ends before it is told to cannot work at all.
+                // A worker that ends by itself cannot work at all.
                 if !stop.drain.is_cancelled() {
                     break ended.and(Err(CliError::new(ExitKind::Failed, "the worker ended early; run with -v")));
                 }
@@ -101,7 +101,7 @@ async fn run_with_worker(
     };
     stop.drain.cancel();
     if !worker.is_terminated() {
-        // What it would still say changes nothing: the results are there.
+        // Its result no longer matters: all trials have ended.
         drop(tokio::time::timeout(WORKER_STOP_GRACE, worker).await);
     }
     done
@@ -120,9 +120,9 @@ async fn collect_results(
     let ids: Vec<TaskId> = tries.iter().map(|one| one.id).collect();
     tokio::select! {
         waited = wait_until_settled(client, batch.id, &progress) => waited?,
-        // What is left is reported as unfinished, too.
+        // The rest is reported as unfinished.
         fault = worker_faults::wait_for_standstill(client, batch.id, &ids) => display::print_note(&fault),
-        // What has ended by now is reported, and what has not is said to be unfinished.
+        // Ended trials are reported, the others are marked as unfinished.
         () = stop.drain.cancelled() => {}
     }
     drop(progress);
@@ -133,7 +133,7 @@ async fn collect_results(
     results.inspect(|_| progress.advance(1)).try_collect().await
 }
 
-/// Until every task has ended, or waits for somebody, itself or by what it gave away.
+/// Waits until every task has ended or is blocked on a person, directly or through a child task.
 async fn wait_until_settled(
     client: &CoordinatorClient,
     batch: BatchId,
@@ -153,7 +153,7 @@ async fn wait_until_settled(
     }
 }
 
-/// What the coordinator's reports say of the batch, task by task.
+/// The coordinator's reports on the batch, per task.
 struct BatchReports {
     metrics: HashMap<TaskId, TaskMetrics>,
     cost: HashMap<TaskId, CostSums>,
@@ -185,7 +185,7 @@ impl BatchReports {
         }
     }
 
-    /// The metrics of a task; calls and edits of what it gave away are counted with its own.
+    /// The metrics of a task, including the calls and edits of its children.
     fn task_metrics(&self, task: TaskId, given: &[ChildView]) -> Vec<MetricView> {
         let Some(own) = self.metrics.get(&task) else { return Vec::new() };
         let children = given.iter().filter_map(|child| self.metrics.get(&child.view.task.id));
@@ -195,7 +195,7 @@ impl BatchReports {
             .to_views()
     }
 
-    /// What a task and all that it gave away cost.
+    /// The cost of a task and all its descendants.
     fn task_cost(&self, task: TaskId, given: &[ChildView]) -> CostSums {
         let all = std::iter::once(task).chain(given.iter().map(|child| child.view.task.id));
         let spent = all.filter_map(|task| self.cost.get(&task));
@@ -203,17 +203,17 @@ impl BatchReports {
     }
 }
 
-/// What a child that does not go on by itself says.
+/// The message of a child task that is blocked on a person.
 fn blocked_child_message(given: &[ChildView]) -> Option<String> {
     let waits = |task: &TaskRecord| {
         task.state == TaskState::Blocked && task.blocked_why != Some(TaskBlockedReason::Child)
     };
     let child = given.iter().map(|child| &child.view.task).find(|task| waits(task))?;
-    let says = child.message.as_deref().unwrap_or("it says nothing");
-    Some(format!("its child `{}` waits: {says}", child.spec.title))
+    let says = child.message.as_deref().unwrap_or("no message");
+    Some(format!("its child task `{}` is waiting: {says}", child.spec.title))
 }
 
-/// Turns of a task's last run, and of those of all that it gave away.
+/// Counts the turns of the last runs of a task and all its descendants.
 async fn count_turns(
     client: &CoordinatorClient,
     own: Option<&RunState>,
@@ -226,7 +226,7 @@ async fn count_turns(
     Ok(turns)
 }
 
-/// What became of one try.
+/// Builds the result of one trial.
 async fn build_result(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -235,7 +235,7 @@ async fn build_result(
     numbers: &BatchReports,
 ) -> CliResult<EvalResult> {
     let view = client.get_task(one.id).await?;
-    // What it gave away is part of it.
+    // Child tasks are part of the trial.
     let mut runs: Vec<RunId> = view.runs.iter().map(|run| run.id).collect();
     let given = children::list_descendants(client, &runs).await?;
     runs.extend(given.iter().flat_map(|child| child.view.runs.iter().map(|run| run.id)));
@@ -254,7 +254,7 @@ async fn build_result(
     let accepted = checked.as_ref().is_some_and(|checks| checks.iter().all(|check| check.passed));
     let checks = checked.unwrap_or_default();
     let metrics = numbers.task_metrics(one.id, &given);
-    // What a child asks says more than that it is waited for.
+    // The child's own question is more informative than "waits for a child".
     let asked = if outcome == EvalOutcome::Blocked(BlockedReason::Child) {
         blocked_child_message(&given)
     } else {
@@ -263,7 +263,7 @@ async fn build_result(
     let message = asked.or(view.task.message);
     let spans = view.runs.iter().filter_map(|run| Some(run.ended_at?.ms_since(run.started_at?)));
     let owed = MetricTally::from_views(&metrics).get(Metric::ArtifactCompleteness);
-    // What the engine owes is counted once, whether its task names it or not.
+    // Artifacts required by the engine are counted once, even if the task requires them too.
     let is_owed = |name: &str| owed.all > 0 && required_artifacts(&one.engine.to_string()).contains(&name);
     let counts = |check: &&EvalCheck| match check.what {
         EvalCheckKind::File => true,
@@ -302,7 +302,7 @@ async fn build_result(
     })
 }
 
-/// Servers that the suite's models are asked at: whoever names one owns the worker that asks.
+/// Base URLs of the suite's models. They are trusted, because the user who names them owns the worker.
 fn base_urls(matrix: &EvalMatrix<'_>) -> Vec<String> {
     let asked = matrix.trials.iter().flat_map(EvalTrial::models).filter(|model| !is_scripted(model));
     let mut urls: Vec<String> = asked.filter_map(|model| model.base_url.clone()).collect();

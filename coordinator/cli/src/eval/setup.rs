@@ -1,4 +1,4 @@
-//! What an evaluation stands on: repositories pinned, scripts stored, all tries submitted as one batch.
+//! Setup of an evaluation: pins repositories, stores scripts, and submits all trials as one batch.
 
 use crate::history::blobs;
 use std::{
@@ -26,24 +26,23 @@ use crate::{
     tasks::pinning::canonicalize_folder,
 };
 
-/// Deaths of a run's process that are forgiven: a suite's tasks kill none, but memory may run out.
+/// Crashes of run processes that are tolerated: a suite's tasks kill none, but memory may run out.
 const CRASHES_MAX: u32 = 5;
 
-/// Tasks that are submitted at once: each may have a long text, and a request's size is bounded.
+/// Tasks per submit request: each may have a long text, and the size of a request is limited.
 const SUBMIT_PAGE_TASKS: usize = 100;
 
 /// The batch of one evaluation.
 #[derive(Debug, Clone)]
 pub(super) struct EvalBatch {
     pub(super) id: BatchId,
-    /// What people call it.
     pub(super) name: String,
-    /// A queue of its own: no other task comes to its workers.
+    /// Its own queue, so its workers receive no other task.
     pub(super) queue: QueueName,
 }
 
 impl EvalBatch {
-    /// A new one, for this suite.
+    /// Creates the batch of a new evaluation.
     pub(super) fn new(suite: &str) -> Self {
         let id = BatchId(docket_coordinator::clock::new_id());
         let digits = id.short();
@@ -55,7 +54,7 @@ impl EvalBatch {
     }
 }
 
-/// Where tasks start, each repository made and pinned once.
+/// Base repositories, each created and pinned once.
 struct BaseCache<'a> {
     cx: &'a CliContext,
     client: &'a CoordinatorClient,
@@ -70,7 +69,7 @@ impl BaseCache<'_> {
         }
         let base = match &one.task.repo {
             None => fixture::pin_fixture(self.cx, self.client, BaseSource::Empty, None).await?,
-            // A commit that is not there, a work tree with changes: the suite is wrong.
+            // A missing commit or a dirty work tree is an error in the suite.
             Some(folder) => {
                 self.pin_repository(folder, one.task.commit.clone()).await.map_err(|failure| {
                     let key = if one.task.commit.is_some() { "commit" } else { "repo" };
@@ -82,7 +81,8 @@ impl BaseCache<'_> {
         Ok(base)
     }
 
-    /// A repository as it is; of any other folder one is made, elsewhere, so that nothing is written into the suite.
+    /// Pins a repository as it is. Any other folder is copied to a new repository elsewhere, so that nothing is
+    /// written into the suite.
     async fn pin_repository(&self, folder: &Path, commit: Option<String>) -> CliResult<WorkspaceBase> {
         let folder = canonicalize_folder(folder)?;
         if folder.join(".git").exists() {
@@ -97,7 +97,7 @@ impl BaseCache<'_> {
     }
 }
 
-/// Submits all of them; the commit that each starts from, in their order.
+/// Submits all trials and returns their base commits in the same order.
 pub(super) async fn submit_trials(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -123,7 +123,7 @@ pub(super) async fn submit_trials(
             .map_err(|error| one.task.file.error_at(error.field, format!("it must be {}", error.must)))?;
         specs.push(spec);
     }
-    upload.flush().await.fail_with(ExitKind::Failed, || "the scripts could not be stored".to_owned())?;
+    upload.flush().await.fail_with(ExitKind::Failed, || "cannot store the scripts".to_owned())?;
     let mut ids = tries.iter().map(|one| one.id);
     while !specs.is_empty() {
         let page: Vec<TaskSpec> = specs.drain(..specs.len().min(SUBMIT_PAGE_TASKS)).collect();
@@ -147,7 +147,7 @@ fn build_task_spec(
         priority: 0,
         run_at: None,
         dedup_key: None,
-        // A second try would hide that the first failed.
+        // A second attempt would hide that the first failed.
         attempts_max: 1,
         crashes_max: CRASHES_MAX,
         backoff: Backoff::default(),

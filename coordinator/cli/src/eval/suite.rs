@@ -1,5 +1,5 @@
-//! A suite: a folder with `suite.toml` and a file for each task under `tasks/`. Read and checked as a whole, before
-//! anything is started.
+//! An evaluation suite: a folder with `suite.toml` and one file per task under `tasks/`. It is read and
+//! validated completely before anything starts.
 
 use crate::tasks::policy_file;
 use std::{
@@ -32,14 +32,14 @@ use crate::{
     tasks::task_args::title_from_text,
 };
 
-/// Tasks of a suite at most.
+/// Maximum number of tasks of a suite.
 const TASKS_MAX: usize = 1000;
-/// Characters of a name of a suite or a task.
+/// Maximum length of the name of a suite or task.
 const NAME_CHARS_MAX: usize = 100;
-/// How long an acceptance command may take where nothing is said: tests of a small repository, compiled first.
+/// Default time limit of an acceptance command: tests of a small repository, including compilation.
 const ACCEPT_TIMEOUT_MS: u64 = 120_000;
 
-/// See the module.
+/// A suite.
 #[derive(Debug)]
 pub(super) struct EvalSuite {
     pub(super) name: String,
@@ -53,7 +53,7 @@ pub(super) struct EvalSuite {
 pub(super) struct ExpectedTraces {
     /// Artifacts.
     pub(super) artifacts: Vec<String>,
-    /// Rules that denied a call.
+    /// Rules that must have denied a call.
     pub(super) denied: Vec<String>,
 }
 
@@ -66,18 +66,18 @@ impl From<EngineExpectSection> for ExpectedTraces {
 /// A task of a suite.
 #[derive(Debug)]
 pub(super) struct EvalTask {
-    /// Its name: that of its file.
+    /// Its name, from its file name.
     pub(super) name: String,
     pub(super) kind: EvalKind,
     pub(super) title: String,
     pub(super) text: String,
-    /// Where it starts; none = in an empty folder.
+    /// The base; `None` = an empty folder.
     pub(super) repo: Option<PathBuf>,
     pub(super) commit: Option<String>,
-    /// With which engines, where the command line says none.
+    /// The engines used unless the command line gives others.
     pub(super) engines: Vec<EngineName>,
     pub(super) model: Option<ModelRef>,
-    /// Scripts by engine, and one for any other.
+    /// Scripts by engine, and one for all other engines.
     pub(super) scripts: BTreeMap<EngineName, Vec<u8>>,
     pub(super) script: Option<Vec<u8>>,
     pub(super) setup: Vec<String>,
@@ -86,29 +86,29 @@ pub(super) struct EvalTask {
     pub(super) policy: Option<Policy>,
     pub(super) settings: SettingsPatch,
     pub(super) accept: Vec<String>,
-    /// What is laid over the result before the acceptance commands run.
+    /// Files copied over the result before the acceptance commands run.
     pub(super) accept_files: Option<OverlayFiles>,
     pub(super) accept_timeout_ms: u64,
-    /// What may be changed; none = whatever is not forbidden.
+    /// Paths that may change; `None` = any that is not forbidden.
     pub(super) allowed_changes: Option<Vec<PathGlob>>,
     pub(super) must_not_change: Vec<PathGlob>,
     pub(super) must_not_be_read: Vec<PathGlob>,
     pub(super) expected: EvalExpectation,
     pub(super) required_files: Vec<WorkspacePath>,
     traces: ExpectedTraces,
-    /// What more is wanted of an engine.
+    /// Additional requirements per engine.
     engine_traces: BTreeMap<EngineName, ExpectedTraces>,
-    /// Where all this stands, for what is found wrong later.
+    /// The source file, for errors found later.
     pub(super) file: TomlSource,
 }
 
 impl EvalTask {
-    /// The script that its model follows with this engine.
+    /// Returns the script of the model for this engine.
     pub(super) fn script_for(&self, engine: &EngineName) -> Option<&[u8]> {
         self.scripts.get(engine).or(self.script.as_ref()).map(Vec::as_slice)
     }
 
-    /// What a run with this engine must leave in its log.
+    /// Returns what a run with this engine must leave in its log.
     pub(super) fn expected_traces(&self, engine: &EngineName) -> ExpectedTraces {
         let ExpectedTraces { mut artifacts, mut denied } = self.traces.clone();
         if let Some(more) = self.engine_traces.get(engine) {
@@ -118,13 +118,13 @@ impl EvalTask {
         ExpectedTraces { artifacts, denied }
     }
 
-    /// As `--only` sees it.
+    /// The path that `--only` matches against.
     pub(super) fn filter_path(&self) -> String {
         format!("{}/{}", self.kind.as_str(), self.name)
     }
 }
 
-/// Whether a model follows a script.
+/// Whether a model is scripted.
 pub(super) fn is_scripted(model: &ModelRef) -> bool {
     model.provider == SCRIPTED_PROVIDER
 }
@@ -133,7 +133,7 @@ impl EvalSuite {
     /// Reads the suite in a folder.
     ///
     /// # Errors
-    /// Usage, with file, line and key of the first thing that is wrong.
+    /// Fails with a usage error that names file, line and key of the first fault.
     pub(super) fn read(folder: &Path) -> CliResult<Self> {
         let suite = TomlSource::read(folder.join("suite.toml"))?;
         let form: SuiteFile = suite.parse()?;
@@ -146,14 +146,14 @@ impl EvalSuite {
             );
         }
         if !form.defaults.accept.commands.is_empty() {
-            return Err(suite.error_at("defaults.accept.commands", "each task says its own"));
+            return Err(suite.error_at("defaults.accept.commands", "it can only be set per task"));
         }
         if form.defaults.accept.files.is_some() {
-            return Err(suite.error_at("defaults.accept.files", "each task says its own"));
+            return Err(suite.error_at("defaults.accept.files", "it can only be set per task"));
         }
         let is_real = |name: &&String| !name.starts_with(&format!("{SCRIPTED_PROVIDER}:"));
         if let Some(name) = form.prices.keys().find(is_real) {
-            let why = format!("`{name}` follows no script; what it costs is said in docket.toml");
+            let why = format!("`{name}` is not a scripted model; set its prices in docket.toml");
             return Err(suite.error_at("prices", why));
         }
         PriceTable::load(Some(&form.prices.to_string())).map_err(|error| suite.error_at("prices", error))?;
@@ -168,7 +168,7 @@ impl EvalSuite {
         Ok(Self { name: form.name, about: form.about, tasks, prices: form.prices })
     }
 
-    /// The user's own prices, and beneath them what the suite says of models that follow scripts.
+    /// Returns the user's own prices, falling back to the suite's prices of scripted models.
     pub(super) fn merged_prices(&self, own: Option<&str>) -> Option<String> {
         let own = own.map(|text| text.parse::<toml::Table>().expect("settings keep what they read as TOML"));
         let all: toml::Table = self.prices.clone().into_iter().chain(own.unwrap_or_default()).collect();
@@ -176,11 +176,11 @@ impl EvalSuite {
     }
 }
 
-/// The files of a suite's tasks, by their names.
+/// Returns the task files of a suite by name.
 fn task_files(folder: &Path) -> CliResult<BTreeMap<String, PathBuf>> {
     let folder = folder.join("tasks");
     let failed =
-        || format!("cannot read {}: a suite has a file for each of its tasks there", folder.display());
+        || format!("cannot read {}: a suite has one file per task there", folder.display());
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(&folder).fail_with(ExitKind::Usage, failed)? {
         let path = entry.fail_with(ExitKind::Usage, failed)?.path();
@@ -189,7 +189,7 @@ fn task_files(folder: &Path) -> CliResult<BTreeMap<String, PathBuf>> {
         };
         let name = name.to_str().filter(|name| is_valid_name(name)).map(str::to_owned).ok_or_else(|| {
             let message = format!(
-                "{}: a task is named by its file, in 1 to {NAME_CHARS_MAX} letters, digits, dots, dashes or \
+                "{}: a task is named after its file: 1 to {NAME_CHARS_MAX} letters, digits, dots, dashes or \
                  underscores",
                 path.display()
             );
@@ -198,10 +198,10 @@ fn task_files(folder: &Path) -> CliResult<BTreeMap<String, PathBuf>> {
         found.insert(name, path);
     }
     match found.len() {
-        0 => Err(CliError::new(ExitKind::Usage, format!("{} holds no task, as NAME.toml", folder.display()))),
+        0 => Err(CliError::new(ExitKind::Usage, format!("{} contains no NAME.toml file of a task", folder.display()))),
         1..=TASKS_MAX => Ok(found),
         many => {
-            let message = format!("{} holds {many} tasks, and may hold {TASKS_MAX}", folder.display());
+            let message = format!("{} contains {many} tasks; the limit is {TASKS_MAX}", folder.display());
             Err(CliError::new(ExitKind::Usage, message))
         }
     }
@@ -216,7 +216,7 @@ fn is_valid_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_CHARS_MAX && name.chars().all(legal)
 }
 
-/// What a task's file is read with.
+/// Reads and validates one task file.
 struct TaskReader<'a> {
     folder: &'a Path,
     suite: &'a TomlSource,
@@ -247,10 +247,10 @@ impl TaskReader<'_> {
         let named = form.engines.clone().or_else(of_scripts).or_else(|| self.defaults.engines.clone());
         let engines = named.unwrap_or_else(|| "react".parse().into_iter().collect());
         if engines.is_empty() {
-            return Err(file.error_at("engines", "it is empty; name an engine, or leave it out"));
+            return Err(file.error_at("engines", "it is empty; give an engine, or leave it out"));
         }
         if let Some(engine) = first_duplicate(&engines) {
-            return Err(file.error_at("engines", format!("it names `{engine}` twice")));
+            return Err(file.error_at("engines", format!("it lists `{engine}` twice")));
         }
         let (limits, wide) = (self.resolve_limits(&form), form.tools.or(self.defaults.tools));
         let both = |own: &[PathGlob], all: &[PathGlob]| own.iter().chain(all).cloned().collect();
@@ -290,7 +290,7 @@ impl TaskReader<'_> {
         })
     }
 
-    /// Where it starts, and from which commit.
+    /// Resolves the base folder and commit.
     fn resolve_base(
         &self,
         file: &TomlSource,
@@ -299,7 +299,7 @@ impl TaskReader<'_> {
         if form.empty {
             let beside = form.repo.is_some() || form.commit.is_some();
             let both = || {
-                file.error_at("empty", "a task that starts in an empty folder has no `repo` and no `commit`")
+                file.error_at("empty", "a task with `empty = true` cannot have `repo` or `commit`")
             };
             return if beside { Err(both()) } else { Ok((None, None)) };
         }
@@ -308,20 +308,20 @@ impl TaskReader<'_> {
             (None, Some(path)) => (path, self.suite, "defaults.repo"),
             (None, None) => {
                 return Err(
-                    file.error_at("repo", "it is missing; name a folder, or say `empty = true` for none")
+                    file.error_at("repo", "it is missing; give a folder, or set `empty = true`")
                 );
             }
         };
         let repo = self.folder.join(path);
         if !repo.is_dir() {
-            return Err(from.error_at(key, format!("there is no folder {}", repo.display())));
+            return Err(from.error_at(key, format!("no folder {}", repo.display())));
         }
         let commit =
             form.commit.clone().or_else(|| self.defaults.commit.clone().filter(|_| form.repo.is_none()));
         if commit.is_some() && !repo.join(".git").exists() {
             let key = if form.commit.is_some() { "commit" } else { "defaults.commit" };
             let from = if form.commit.is_some() { file } else { self.suite };
-            let why = format!("{} is no git repository, so it has no commits; leave it out", repo.display());
+            let why = format!("{} is not a git repository, so it has no commits; leave it out", repo.display());
             return Err(from.error_at(key, why));
         }
         Ok((Some(repo), commit))
@@ -354,7 +354,7 @@ impl TaskReader<'_> {
     fn read_accept_files(&self, file: &TomlSource, form: &TaskFile) -> CliResult<Option<OverlayFiles>> {
         let Some(path) = &form.accept.files else { return Ok(None) };
         if form.accept.commands.is_empty() {
-            let why = "no command would look at them; name one in `accept.commands`, or leave it out";
+            let why = "no command would use them; add one to `accept.commands`, or leave it out";
             return Err(file.error_at("accept.files", why));
         }
         OverlayFiles::from_folder(&self.folder.join(path))

@@ -1,4 +1,4 @@
-//! The form of a suite's files: their keys, what each may hold, and where in a file something is wrong.
+//! The schema of a suite's files: their keys, the allowed values, and errors with file and line.
 
 use crate::config::values;
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr};
@@ -15,27 +15,27 @@ use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
 use crate::output::error::{CliError, CliResult, ExitKind, FailWith as _};
 
-/// A file of a suite at most: words and paths, no data.
+/// Size limit of a file of a suite: texts and paths, no data.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// `suite.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SuiteFile {
-    /// Its name.
     pub(super) name: String,
-    /// What it is about.
+    /// Description of the suite.
     #[serde(default)]
     pub(super) about: Option<String>,
-    /// What holds for each task that does not say otherwise.
+    /// Defaults of the tasks.
     #[serde(default)]
     pub(super) defaults: SuiteDefaults,
-    /// What models that follow scripts are taken to cost.
+    /// Prices of scripted models.
     #[serde(default)]
     pub(super) prices: toml::Table,
 }
 
-/// What a suite says for all its tasks. What a task forbids comes on top; all else it says stands in its place.
+/// Defaults for all tasks of a suite. What a task forbids is added; everything else it sets overrides the
+/// default.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct SuiteDefaults {
@@ -153,7 +153,8 @@ impl Default for ExpectSection {
     }
 }
 
-/// `[expect.engines.ENGINE]`: what this engine must leave in the log beside what any must.
+/// `[expect.engines.ENGINE]`: what a run with this engine must leave in the log, in addition to the general
+/// expectations.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct EngineExpectSection {
@@ -166,7 +167,7 @@ pub(super) struct EngineExpectSection {
 pub(super) struct EngineName(String);
 
 impl EngineName {
-    /// All of them, in the order in which engines are listed everywhere.
+    /// Returns all of them, in the order in which engines are listed everywhere.
     pub(super) fn all() -> Vec<Self> {
         docket_worker::engine::engine_names().into_iter().map(Self).collect()
     }
@@ -178,7 +179,7 @@ impl FromStr for EngineName {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::all().into_iter().find(|known| known.0 == text).ok_or_else(|| {
             let known: Vec<String> = Self::all().into_iter().map(|known| known.0).collect();
-            format!("there is no engine `{text}`; this build has {}", known.join(", "))
+            format!("unknown engine `{text}`; this build has {}", known.join(", "))
         })
     }
 }
@@ -195,7 +196,7 @@ impl<'de> Deserialize<'de> for EngineName {
     }
 }
 
-/// A text that says something: a shell line, a name.
+/// A non-empty text: a shell command or a name.
 #[derive(Debug, Clone)]
 pub(super) struct NonEmptyText(pub(super) String);
 
@@ -203,7 +204,7 @@ impl<'de> Deserialize<'de> for NonEmptyText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         if text.trim().is_empty() {
-            return Err(serde::de::Error::custom("it is empty; say something or leave it out"));
+            return Err(serde::de::Error::custom("it is empty; fill it in or leave it out"));
         }
         Ok(Self(text))
     }
@@ -236,7 +237,7 @@ fn deserialize_dollars<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>
 fn deserialize_turns<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let turns = i64::deserialize(from)?;
     let legal = u32::try_from(turns).ok().filter(|turns| (1..=TURNS_MAX).contains(turns));
-    legal.map(Some).ok_or_else(|| serde::de::Error::custom("it must be within 1 and 1000"))
+    legal.map(Some).ok_or_else(|| serde::de::Error::custom("it must be from 1 to 1000"))
 }
 
 fn deserialize_tokens<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
@@ -266,29 +267,29 @@ fn deserialize_optional_globs<'de, D: Deserializer<'de>>(from: D) -> Result<Opti
     deserialize_globs(from).map(Some)
 }
 
-/// A file of a suite, and what is wrong with it.
+/// A file of a suite, for errors with its name and line.
 #[derive(Debug)]
 pub(super) struct TomlSource {
-    /// Its path, for people.
+    /// Its path as shown to people.
     pub(super) path: PathBuf,
     text: String,
 }
 
 impl TomlSource {
-    /// Reads it.
+    /// Reads the file.
     pub(super) fn read(path: PathBuf) -> CliResult<Self> {
         let name = path.display();
         let size = match std::fs::metadata(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let message = format!(
-                    "there is no file {name}; a suite is a folder with suite.toml and tasks/NAME.toml"
+                    "no file {name}; a suite is a folder with suite.toml and tasks/NAME.toml"
                 );
                 return Err(CliError::new(ExitKind::Usage, message));
             }
-            found => found.fail_with(ExitKind::Usage, || format!("cannot look at {name}"))?.len(),
+            found => found.fail_with(ExitKind::Usage, || format!("cannot stat {name}"))?.len(),
         };
         if size > FILE_BYTES_MAX {
-            let message = format!("{name} has {size} bytes, and may have {FILE_BYTES_MAX}");
+            let message = format!("{name} has {size} bytes; the limit is {FILE_BYTES_MAX}");
             return Err(CliError::new(ExitKind::Usage, message));
         }
         let text = std::fs::read_to_string(&path)
@@ -296,7 +297,7 @@ impl TomlSource {
         Ok(Self { path, text })
     }
 
-    /// What it holds.
+    /// Parses its contents.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> CliResult<T> {
         let from = toml::Deserializer::parse(&self.text).map_err(|error| self.toml_error("", &error))?;
         serde_path_to_error::deserialize(from).map_err(|error| {
@@ -323,7 +324,7 @@ impl TomlSource {
         before.matches('\n').count() + 1
     }
 
-    /// That a key is wrong for a reason that no type knows; its line is looked up.
+    /// Returns an error about a key for a reason that no type expresses; looks up the line of the key.
     pub(super) fn error_at(&self, key: &str, why: impl fmt::Display) -> CliError {
         let line = self.line_of_key(key).unwrap_or(1);
         CliError::new(ExitKind::Usage, format!("{}, line {line}: `{key}`: {why}", self.path.display()))

@@ -1,4 +1,4 @@
-//! The coordinator's blobs, for code of the worker that reads and writes them.
+//! Adapters that let worker code read and write the coordinator's blobs.
 
 use bytes::Bytes;
 use docket_schema::{
@@ -10,10 +10,10 @@ use docket_worker::{
     workspace::{BlobError, BlobReader, BlobSink, ContentReader, ContentsError},
 };
 
-/// Blobs wait here until they make an upload worth its round trip.
+/// Blobs are collected up to this size, so that an upload is worth its round trip.
 const UPLOAD_BATCH_BYTES: u64 = 8 * 1024 * 1024;
 
-/// A coordinator's blobs, read.
+/// Reads blobs of a coordinator.
 pub(crate) struct RemoteBlobs<'a>(pub(crate) &'a CoordinatorClient);
 
 impl BlobReader for RemoteBlobs<'_> {
@@ -25,7 +25,7 @@ impl BlobReader for RemoteBlobs<'_> {
     }
 }
 
-/// A coordinator's blobs, written; [`Upload::flush`] sends the last of them.
+/// Writes blobs to a coordinator; [`BlobUpload::flush`] sends the last of them.
 pub(crate) struct BlobUpload<'a> {
     client: &'a CoordinatorClient,
     pending: Vec<(BlobRef, Bytes)>,
@@ -33,12 +33,12 @@ pub(crate) struct BlobUpload<'a> {
 }
 
 impl<'a> BlobUpload<'a> {
-    /// An upload to this coordinator.
+    /// Creates an upload to this coordinator.
     pub(crate) const fn new(client: &'a CoordinatorClient) -> Self {
         Self { client, pending: Vec::new(), bytes: 0 }
     }
 
-    /// Sends what waits.
+    /// Sends the pending blobs.
     pub(crate) async fn flush(&mut self) -> Result<(), BlobError> {
         self.bytes = 0;
         let waiting = std::mem::take(&mut self.pending);
@@ -57,7 +57,7 @@ impl BlobSink for BlobUpload<'_> {
     }
 }
 
-/// What is not among one base's objects: among the other's, or a blob.
+/// Falls back to the other base's objects, then to blobs, for content missing from one base.
 pub(crate) struct FallbackBlobs<'a>(pub(crate) ContentReader<'a, RemoteBlobs<'a>>);
 
 impl BlobReader for FallbackBlobs<'_> {

@@ -1,11 +1,11 @@
-//! What runs gave away, and what that gave away in turn: for commands that tell of a run and its children.
+//! Child tasks of runs and their descendants, for commands that show a run with its children.
 
 use docket_schema::{api::ChildView, ids::RunId};
 use docket_worker::client::CoordinatorClient;
 
 use crate::output::error::CliResult;
 
-/// The children of these runs, in order.
+/// Returns the children of these runs, in order.
 pub(crate) async fn list_children(client: &CoordinatorClient, runs: &[RunId]) -> CliResult<Vec<ChildView>> {
     let mut all = Vec::new();
     for run in runs {
@@ -14,13 +14,13 @@ pub(crate) async fn list_children(client: &CoordinatorClient, runs: &[RunId]) ->
     Ok(all)
 }
 
-/// All that these runs gave away, each child followed by its own.
+/// Returns all descendants of these runs, each child followed by its own children.
 pub(crate) async fn list_descendants(
     client: &CoordinatorClient,
     runs: &[RunId],
 ) -> CliResult<Vec<ChildView>> {
     let mut found = Vec::new();
-    // Taken from the end.
+    // The stack is popped from the end.
     let mut next: Vec<ChildView> = list_children(client, runs).await?;
     next.reverse();
     while let Some(child) = next.pop() {

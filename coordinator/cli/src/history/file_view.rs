@@ -1,4 +1,4 @@
-//! What stands at a path of a recorded tree, as programs read it.
+//! Entries of a recorded tree in the form that programs read.
 
 use docket_schema::{
     api::{FileView, FolderEntry},
@@ -8,17 +8,17 @@ use docket_schema::{
 };
 use docket_worker::workspace::PathState;
 
-/// The mode of an entry in octal; a link has none of its own.
+/// Returns the mode of an entry in octal; links have none.
 pub(crate) fn octal_mode(entry: &Entry) -> Option<String> {
     (entry.kind != EntryKind::Symlink).then(|| format!("{:o}", entry.mode))
 }
 
-/// The bytes of an entry; a folder has none.
+/// Returns the size of an entry in bytes; folders have none.
 pub(crate) fn entry_size(entry: &Entry) -> Option<u64> {
     (entry.kind != EntryKind::Dir).then_some(entry.size)
 }
 
-/// What stands at a path, as programs read it.
+/// Builds the view of an entry at a path.
 pub(crate) fn build_file_view(
     run: RunId,
     turn: Turn,

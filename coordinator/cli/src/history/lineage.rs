@@ -1,8 +1,8 @@
-//! A run's whole history in pages, several at once: for commands whose first answer somebody waits for.
+//! Reads a run's complete history in parallel pages, for interactive commands.
 //!
-//! Read from the store itself where this process has it open: over HTTP each event would be written and read
-//! as JSON once more, which costs more than the database does. Elsewhere the pages come by the API. Any
-//! page is worked on where it was read, so that decoding uses every core.
+//! If this process has the store open, pages are read from it directly: over HTTP every event would be encoded
+//! and decoded as JSON once more, which costs more than the database. Otherwise pages come from the API. Each
+//! page is processed where it was read, so decoding uses every core.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -19,23 +19,23 @@ use tokio::task::JoinSet;
 
 use crate::output::error::{CauseDisplay, CliError, CliResult, ExitKind, FailWith as _};
 
-/// Pages under way at once: what a small machine has cores for, and one that waits for the disk.
+/// Concurrent pages: about the number of cores of a small machine, plus one that waits for the disk.
 const PAGES_IN_FLIGHT: usize = 4;
-/// Events of a page: enough of them that a long run has several per core.
+/// Events per page: a long run has several pages per core.
 const PAGE_EVENTS: u32 = PAGE_EVENTS_MAX / 2;
-/// Longest chain of runs that stand on each other's history, as the coordinator's own limit.
+/// Maximum number of runs in a lineage, as in the coordinator.
 const LINEAGE_RUNS_MAX: usize = 100;
 
-/// Where histories come from.
+/// Where histories are read from.
 #[derive(Clone)]
 pub(crate) enum HistorySource {
     /// A store that this process has open.
     Store(Arc<dyn Store>),
-    /// A coordinator elsewhere.
+    /// A coordinator's API.
     Client(CoordinatorClient),
 }
 
-/// A part of a run's stream: events after the first place, up to and with the second.
+/// A range of a run's stream: after the first position, up to and including the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StreamRange {
     run: RunId,
@@ -44,7 +44,7 @@ struct StreamRange {
 }
 
 impl HistorySource {
-    /// All events of `run`'s whole history.
+    /// Returns all events of `run`'s complete history.
     pub(crate) async fn read_events(&self, run: RunId) -> CliResult<Vec<Envelope>> {
         Ok(self.map_pages(run, |page| page).await?.into_iter().flatten().collect())
     }
@@ -54,7 +54,7 @@ impl HistorySource {
             Self::Client(client) => Ok(client.get_run(run).await?),
             Self::Store(store) => {
                 let view = store.get_run(run).await.map_err(store_failure)?;
-                view.ok_or_else(|| CliError::new(ExitKind::NotFound, format!("there is no run {run}")))
+                view.ok_or_else(|| CliError::new(ExitKind::NotFound, format!("no run {run}")))
             }
         }
     }
@@ -71,8 +71,8 @@ impl HistorySource {
         Ok(events)
     }
 
-    /// What `work` makes of each page of `run`'s whole history, its parents' shared part first. Reads up to
-    /// where the run stood when it was asked.
+    /// Applies `work` to each page of `run`'s complete history, the shared part of its parents first. Reads up
+    /// to the head at the time of the call.
     pub(crate) async fn map_pages<T: Send + 'static>(
         &self,
         run: RunId,
@@ -103,7 +103,7 @@ impl HistorySource {
         let mut next = view.parent;
         while let Some(parent) = next {
             if runs.len() > LINEAGE_RUNS_MAX {
-                let message = format!("run {} stands on more than {LINEAGE_RUNS_MAX} others", run.short());
+                let message = format!("run {} continues more than {LINEAGE_RUNS_MAX} other runs", run.short());
                 return Err(CliError::new(ExitKind::Failed, message));
             }
             runs.push((parent.run, parent.seq));
@@ -114,7 +114,7 @@ impl HistorySource {
     }
 }
 
-/// What is wrong with the log is for `docket verify` to say; the rest is about reaching it.
+/// Maps a store error. Damage to the log is left to `docket verify`; other errors are about reaching the store.
 fn store_failure(error: StoreError) -> CliError {
     let exit = match error {
         StoreError::Corrupt { .. } | StoreError::Damaged { .. } => ExitKind::Verification,
@@ -187,24 +187,24 @@ impl LogReader for HistorySource {
     }
 }
 
-/// The pages of a stream up to `until`.
+/// Splits a stream up to `until` into pages.
 fn split_into_pages(run: RunId, until: Seq) -> impl Iterator<Item = StreamRange> {
     let starts = (0..until.0).step_by(PAGE_EVENTS as usize);
     starts.map(move |after| StreamRange { run, after: Seq(after), until })
 }
 
-/// Reads a run's whole history and folds it.
+/// Reads a run's complete history and folds it.
 pub(crate) async fn fold_run(client: &CoordinatorClient, run: RunId) -> CliResult<RunState> {
     let mut state = RunState::default();
     for event in client.all_events(run, HistoryScope::WithAncestors).await? {
         state.apply_envelope(&event).fail_with(ExitKind::Verification, || {
-            format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
+            format!("the log of run {} cannot be folded; `docket verify {run}` shows details", run.short())
         })?;
     }
     Ok(state)
 }
 
-/// What a run pinned at its start.
+/// Returns the configuration a run pinned at its start.
 pub(crate) fn started_config(history: &FoldedRun, run: RunId) -> CliResult<&RunStarted> {
     history.state().pins.as_deref().ok_or_else(|| {
         let message =
@@ -213,11 +213,11 @@ pub(crate) fn started_config(history: &FoldedRun, run: RunId) -> CliResult<&RunS
     })
 }
 
-/// A run's whole history, cut into turns.
+/// Reads a run's complete history, split into turns.
 pub(crate) async fn read_folded_run(client: &CoordinatorClient, run: RunId) -> CliResult<FoldedRun> {
     FoldedRun::from_events(client.all_events(run, HistoryScope::WithAncestors).await?)
         .fail_with(ExitKind::Verification, || {
-            format!("the log of run {} cannot be folded; `docket verify {run}` says more", run.short())
+            format!("the log of run {} cannot be folded; `docket verify {run}` shows details", run.short())
         })
 }
 

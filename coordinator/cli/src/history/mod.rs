@@ -1,4 +1,4 @@
-//! A run's past: its events, turns, contents, and its forms as a file.
+//! A run's history: its events, turns and contents, and its export formats.
 
 pub(crate) mod blobs;
 pub(crate) mod children;

@@ -1,4 +1,4 @@
-//! The whole output of a tool call or a check, as it was recorded.
+//! The full recorded output of a tool call or a check.
 
 use docket_schema::{
     content::{BlobRef, Content},
@@ -9,7 +9,7 @@ use docket_worker::client::CoordinatorClient;
 
 use crate::output::error::{CliError, CliResult, ExitKind};
 
-/// The name and the whole output of the call with this id.
+/// Returns the name and the full output of the call with this id.
 pub(crate) async fn read_recorded_output(
     client: &CoordinatorClient,
     run: RunId,

@@ -1,7 +1,7 @@
-//! A run's past, for the commands that look at it: its turns, and the tree after each.
+//! The recorded history of a run: its turns, and the tree after each.
 //!
-//! Used by `checkout`, `diff`, `cat` and `blame`. Only reads. A turn that has not ended can be looked at as
-//! far as it went, and whoever shows it says so.
+//! Used by `checkout`, `diff`, `cat` and `blame`. Read-only. A turn that has not ended can be inspected up to
+//! its last event; the caller must say so.
 
 use crate::history::lineage;
 use std::{collections::BTreeSet, ffi::OsStr, fmt::Write as _, os::unix::ffi::OsStrExt as _};
@@ -28,40 +28,38 @@ use crate::{
     },
 };
 
-/// A path that is not there is answered with so many that were perhaps meant.
+/// Maximum number of similar paths suggested for a missing path.
 const NEAREST_MAX: usize = 3;
 
-/// See the module.
+/// A run's recorded history and base.
 pub(crate) struct RecordedRun {
-    /// The run.
     pub(crate) run: RunId,
-    /// Its events, cut into turns.
+    /// Its events, split into turns.
     pub(crate) history: FoldedRun,
     /// What it started from.
     pub(crate) base: BaseObjects,
 }
 
-/// What a run was after one of its turns.
+/// The state of a run after one of its turns.
 pub(crate) struct RunAtTurn {
-    /// The turn.
     pub(crate) turn: Turn,
     /// Whether it has ended.
     pub(crate) ended: bool,
-    /// The run, as far as the turn went.
+    /// The run's state at the end of the turn, or as far as the turn has progressed.
     pub(crate) state: RunState,
     /// The files.
     pub(crate) tree: Manifest,
 }
 
-/// A turn's changes, the run's apart from those that a person made by hand where it ended.
+/// A turn's changes, with those of the run separated from manual changes made at the end of the turn.
 pub(crate) struct AttributedChanges {
     /// The tree before the turn.
     pub(crate) before: Manifest,
-    /// The tree before the turn, with what the run changed in it.
+    /// The tree before the turn plus the run's changes.
     pub(crate) run_tree: Manifest,
-    /// The tree that the person found, and what they left; none where nobody changed anything.
+    /// The trees before and after the manual changes; `None` if there are none.
     pub(crate) manual_trees: Option<(Manifest, Manifest)>,
-    /// The paths that a person changed.
+    /// The paths changed manually.
     pub(crate) manual_paths: BTreeSet<WorkspacePath>,
 }
 
@@ -72,11 +70,11 @@ impl RecordedRun {
         let pins = lineage::started_config(&history, run)?;
         let base = ensure_cached_base(&pins.base, &RemoteBlobs(client), &cx.home.ensure_folder("cache")?)
             .await
-            .fail_with(ExitKind::Failed, || "the tree that the run started from cannot be read".to_owned())?;
+            .fail_with(ExitKind::Failed, || "cannot read the tree that the run started from".to_owned())?;
         Ok(Self { run, history, base })
     }
 
-    /// The base as it is recorded.
+    /// The recorded base.
     pub(crate) fn base(&self) -> &WorkspaceBase {
         self.base.base()
     }
@@ -86,7 +84,7 @@ impl RecordedRun {
         self.history.turns().last().map_or(Turn(0), |span| span.turn)
     }
 
-    /// The run after turn `asked`, or after its last one.
+    /// Returns the run after turn `asked`, or after its last turn.
     pub(crate) fn at_turn(&self, asked: Option<u32>) -> CliResult<RunAtTurn> {
         let turn = asked.map_or(self.last_turn(), Turn);
         let span = self.history.turn(turn).fail_as(ExitKind::NotFound)?;
@@ -96,7 +94,7 @@ impl RecordedRun {
         Ok(RunAtTurn { turn, ended, state, tree })
     }
 
-    /// The tree before turn `asked` began: after the turn before it, or the base.
+    /// Returns the tree before turn `asked`: the tree after the previous turn, or the base.
     pub(crate) fn tree_before(&self, asked: u32) -> CliResult<Manifest> {
         self.history.turn(Turn(asked)).fail_as(ExitKind::NotFound)?;
         match asked.checked_sub(1) {
@@ -105,7 +103,7 @@ impl RecordedRun {
         }
     }
 
-    /// What turn `asked` changed, told apart by whose hand it was.
+    /// Returns the changes of turn `asked`, attributed to the run or a person.
     pub(crate) fn attribute_changes(&self, asked: u32) -> CliResult<AttributedChanges> {
         let before = self.tree_before(asked)?;
         let mut apart = AttributedChanges {
@@ -136,58 +134,58 @@ impl RecordedRun {
         Ok(apart)
     }
 
-    /// What to say of a path that is not in a tree: what became of it, or what was perhaps meant.
+    /// Builds the error for a path that is not in a tree, with its history or similar paths.
     pub(crate) fn path_missing_error(&self, path: &WorkspacePath, after: &RunAtTurn) -> CliError {
         let name = path.to_string();
-        let mut message = format!("`{name}` is not there after turn {}", after.turn);
+        let mut message = format!("`{name}` does not exist after turn {}", after.turn);
         if path.components().next() == Some(b".git") {
-            message.push_str("; git's own files are no part of the tree: `docket checkout` brings them");
+            message.push_str("; git's own files are not part of the tree: use `docket checkout`");
         } else if let Some(why) = after.state.left_out.get(path) {
             let why = serde_json::to_value(why).ok();
             let why = why.as_ref().and_then(|why| why.as_str()).unwrap_or_default().replace('_', " ");
             // Writing to a String cannot fail.
-            let _ = write!(message, "; the snapshots left it out ({why})");
+            let _ = write!(message, "; it is not in the snapshots ({why})");
         } else if let Some(fate) = self.describe_path_fate(path, after.turn) {
             message.push_str(&fate);
         } else {
             let near = similar_paths(&after.tree, path, NEAREST_MAX);
             let near: Vec<String> = near.iter().map(|path| format!("`{path}`")).collect();
             match near.as_slice() {
-                [] => drop(write!(message, "; `docket cat {} .` lists what is", self.run.short())),
-                near => drop(write!(message, "; perhaps {}", near.join(" or "))),
+                [] => drop(write!(message, "; `docket cat {} .` lists the files", self.run.short())),
+                near => drop(write!(message, "; did you mean {}?", near.join(" or "))),
             }
         }
         CliError::new(ExitKind::NotFound, display::sanitize_line(&message))
     }
 
-    /// When a path that is not there went, or comes.
+    /// Says when a missing path was removed or will be created.
     fn describe_path_fate(&self, path: &WorkspacePath, turn: Turn) -> Option<String> {
         let touches = docket_worker::workspace::path_changes(self.history.events(), path).ok()?;
         let gone = touches.iter().rfind(|touch| touch.turn <= turn && touch.entry.is_none());
         let comes = touches.iter().find(|touch| touch.turn > turn && touch.entry.is_some());
         match (gone, comes) {
             (Some(gone), _) => Some(format!("; turn {} removed it", gone.turn)),
-            (None, Some(comes)) => Some(format!("; it comes in turn {}", comes.turn)),
+            (None, Some(comes)) => Some(format!("; turn {} creates it", comes.turn)),
             (None, None) => None,
         }
     }
 }
 
 impl RunAtTurn {
-    /// The tree's hash: the recorded one, or the base's where no snapshot was taken yet.
+    /// The hash of the tree: the recorded one, or the base's if no snapshot was taken yet.
     pub(crate) fn tree_hash(&self, base: &WorkspaceBase) -> TreeHash {
         self.state.tree.unwrap_or(base.tree)
     }
 
-    /// What a person is told of a turn that has not ended.
+    /// Prints a note if the turn has not ended.
     pub(crate) fn note_if_open(&self) {
         if !self.ended {
-            display::print_note(&format!("turn {} has not ended; this is how far it went", self.turn));
+            display::print_note(&format!("turn {} has not ended; this is its current state", self.turn));
         }
     }
 }
 
-/// The path that an argument names in a tree; `None` for its root. `./` before it and `/` behind it are how
+/// Parses an argument as a path in a tree; `None` = the root. Accepts a leading `./` and a trailing `/`, as
 /// people and shells write paths.
 pub(crate) fn parse_tree_path(argument: &OsStr) -> CliResult<Option<WorkspacePath>> {
     let mut bytes = argument.as_bytes();
@@ -197,18 +195,18 @@ pub(crate) fn parse_tree_path(argument: &OsStr) -> CliResult<Option<WorkspacePat
     if let Some(rest) = bytes.strip_suffix(b"/").filter(|rest| !rest.is_empty()) {
         bytes = rest;
     }
-    // What is left of `./` itself.
+    // The remainder of `./` itself.
     if bytes == b"." || (bytes.is_empty() && !argument.is_empty()) {
         return Ok(None);
     }
     WorkspacePath::new(bytes).map(Some).ok_or_else(|| {
         let shown = display::sanitize_line(&argument.to_string_lossy()).into_owned();
         let what = if bytes.first() == Some(&b'/') {
-            "is absolute, and a run's files are named from the root of its workspace"
+            "is absolute; a run's files are relative to the root of its workspace"
         } else if bytes.split(|b| *b == b'/').any(|part| part == b"..") {
-            "leads upwards, and a run's files are named from the root of its workspace"
+            "leaves the workspace; a run's files are relative to its root"
         } else {
-            "is no path in a workspace: it is empty or has empty or `.` parts"
+            "is not a path in a workspace: it is empty or has empty or `.` parts"
         };
         CliError::new(ExitKind::Usage, format!("`{shown}` {what}; write it like src/main.rs"))
     })

@@ -1,4 +1,4 @@
-//! A run as a file, in each of the formats.
+//! Exports a run to a file in one of the formats.
 
 mod atif;
 mod docket_file;
@@ -22,33 +22,32 @@ use crate::{
 
 pub(crate) use atif::reasoning_text;
 
-/// Longest text put in its place, unless said otherwise: more than any tool shows a model.
+/// Default limit of inlined texts: more than any tool shows a model.
 pub(crate) const TEXT_BYTES_DEFAULT: usize = 1024 * 1024;
 
-/// What is written.
+/// The export format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum ExportFormat {
-    /// docket's own
+    /// docket's own format
     #[default]
     Docket,
     /// Agent Trajectory Interchange Format v1.7
     Atif,
-    /// JSON Lines of events
+    /// Events as JSON Lines
     Jsonl,
-    /// OpenTelemetry spans, as a collector takes them
+    /// OpenTelemetry spans, as accepted by a collector
     Otlp,
 }
 
 /// How much was written.
 #[derive(Debug, Default)]
 pub(crate) struct ExportStats {
-    /// Events, or lines of another kind.
+    /// Events, or lines of another format.
     pub(crate) events: u64,
-    /// Blobs.
     pub(crate) blobs: u64,
 }
 
-/// Writes a run in this form, as the API hands it out.
+/// Exports a run in this format, as the API returns it.
 pub(crate) async fn export_run(
     client: &CoordinatorClient,
     run: RunId,
@@ -64,7 +63,7 @@ pub(crate) async fn export_run(
     write_export(client, run, (format, false, TEXT_BYTES_DEFAULT), &ProgressDisplay::hidden(), to).await
 }
 
-/// Writes a run in this format; `plain` leaves docket's own uncompressed.
+/// Writes a run in this format; `plain` leaves docket's own format uncompressed.
 pub(crate) async fn write_export(
     client: &CoordinatorClient,
     run: RunId,
@@ -97,7 +96,7 @@ pub(crate) async fn write_export(
         (ExportFormat::Otlp, _) => {
             let events = client.all_events(run, HistoryScope::WithAncestors).await?;
             let spans = spans::spans_from_events(run, &events).fail_with(ExitKind::EngineMissing, || {
-                "this build does not know an event of the run".to_owned()
+                "this build does not support an event of the run".to_owned()
             })?;
             let resource = TraceResource {
                 service: "docket".to_owned(),
@@ -122,5 +121,6 @@ pub(crate) async fn write_export(
     }
 }
 
-/// Level of zstd: most of it is packs, which do not shrink, and texts, which do at any level.
+/// The zstd level: most of the data is packs, which do not compress, and texts, which compress well at any
+/// level.
 const ZSTD_LEVEL: i32 = 6;

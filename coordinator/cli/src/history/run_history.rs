@@ -1,7 +1,7 @@
-//! Looks back at runs for the coordinator in this process: what its routes of a run's past answer, but for the timeline.
+//! Implements the history routes of the coordinator in this process (except the timeline).
 //!
-//! Reads contents through the coordinator's own API, as the commands do (`replay`, `cat`, `diff`, `export`); writes nothing
-//! but the cache of bases. The bases of the runs that were looked at last are kept.
+//! Reads contents through the coordinator's own API, like the commands `replay`, `cat`, `diff` and `export`;
+//! writes only the cache of bases. The bases of the most recently viewed runs are cached.
 
 mod queries;
 mod single_flight;
@@ -34,15 +34,15 @@ use crate::{
     output::error::{CauseDisplay, CliError, CliResult, ExitKind, FailWith as _},
 };
 
-/// Bases that are kept: as many as the coordinator keeps runs.
+/// Number of cached bases: as many as the coordinator caches runs.
 const BASES_MAX: usize = 6;
 
-/// See the module.
+/// The history service.
 pub(crate) struct RunHistoryService {
     client: OnceLock<CoordinatorClient>,
     cache: PathBuf,
     scratch: PathBuf,
-    /// What each run began from, which does not change; the one looked at last is first.
+    /// The base of each run, which never changes; most recently used first.
     bases: Mutex<VecDeque<(RunId, Arc<SingleFlight<BaseObjects>>)>>,
 }
 
@@ -53,7 +53,7 @@ impl std::fmt::Debug for RunHistoryService {
 }
 
 impl RunHistoryService {
-    /// One for this process; it is of use once [`Looker::reaches`] was called.
+    /// Creates the service of this process; it works once [`RunHistoryService::set_coordinator`] was called.
     pub(crate) fn new(cx: &CliContext) -> CliResult<Self> {
         Ok(Self {
             client: OnceLock::new(),
@@ -63,9 +63,9 @@ impl RunHistoryService {
         })
     }
 
-    /// Says where the coordinator in this process answers.
+    /// Sets the address of the coordinator in this process.
     pub(crate) fn set_coordinator(&self, address: &str, token: Secret) -> CliResult<()> {
-        // Said once; a second time could only be the same.
+        // Set once; a second call could only set the same value.
         let _ = self.client.set(CoordinatorClient::new(address, token)?);
         Ok(())
     }
@@ -73,10 +73,10 @@ impl RunHistoryService {
     fn client(&self) -> CliResult<&CoordinatorClient> {
         self.client
             .get()
-            .ok_or_else(|| CliError::new(ExitKind::Unreachable, "the coordinator is just starting"))
+            .ok_or_else(|| CliError::new(ExitKind::Unreachable, "the coordinator is still starting"))
     }
 
-    /// The place of the base of a run.
+    /// Returns the cache slot of a run's base.
     fn base_slot(&self, run: RunId) -> Arc<SingleFlight<BaseObjects>> {
         let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
         let known = bases.iter().position(|(of, _)| *of == run).and_then(|place| bases.remove(place));
@@ -90,7 +90,7 @@ impl RunHistoryService {
         let pins = crate::history::lineage::started_config(&run.folded, run.run)?;
         let (client, cache, base) = (self.client()?.clone(), self.cache.clone(), pins.base.clone());
         let place = self.base_slot(run.run);
-        // A pack of a whole repository is fetched, written and read: on no thread that answers requests.
+        // A pack of a whole repository is fetched, written and read; not on a thread that serves requests.
         let made = place.get_or_start(|| {
             let runtime = tokio::runtime::Handle::current();
             tokio::task::spawn_blocking(move || {
@@ -98,12 +98,12 @@ impl RunHistoryService {
             })
         });
         made.await.fail_with(ExitKind::Failed, || {
-            "the tree that the run started from cannot be read; is git installed where the coordinator runs?".to_owned()
+            "cannot read the tree that the run started from; is git installed where the coordinator runs?".to_owned()
         })
     }
 }
 
-/// A failure as the API says it.
+/// Converts a failure to the API's error.
 fn to_history_error(failure: CliError) -> HistoryViewError {
     let code = match failure.exit {
         ExitKind::NotFound => ProblemCode::NotFound,
@@ -115,7 +115,7 @@ fn to_history_error(failure: CliError) -> HistoryViewError {
         | ExitKind::Verification
         | ExitKind::EngineMissing
         | ExitKind::Status(_) => {
-            tracing::warn!("a run's past cannot be shown: {}", failure.format_message(CauseDisplay::Shown));
+            tracing::warn!("a run's history cannot be shown: {}", failure.format_message(CauseDisplay::Shown));
             ProblemCode::Internal
         }
     };

@@ -1,4 +1,4 @@
-//! A run as spans, folded from its events.
+//! Spans of a run, folded from its events.
 
 use docket_schema::{
     event::{DecodeError, Envelope},
@@ -6,7 +6,8 @@ use docket_schema::{
     trace::{RunSpans, Span},
 };
 
-/// The whole trace of a run, as far as it went. `events` are all that it stands on: those of its parents are in no span.
+/// Builds the trace of a run so far. `events` includes inherited history; events of its parents are not in any
+/// span.
 pub(crate) fn spans_from_events(run: RunId, events: &[Envelope]) -> Result<Vec<Span>, DecodeError> {
     let mut fold = RunSpans::new(run);
     let mut spans = Vec::new();
@@ -16,7 +17,8 @@ pub(crate) fn spans_from_events(run: RunId, events: &[Envelope]) -> Result<Vec<S
     Ok(spans)
 }
 
-/// The next event of a run's whole history. Of what it shares with its parents only their beginnings say something of it.
+/// Folds the next event of a run's complete history. Of the history shared with its parents, only their starts
+/// matter.
 pub(crate) fn fold_event(
     fold: &mut RunSpans,
     run: RunId,

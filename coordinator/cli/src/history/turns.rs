@@ -1,7 +1,7 @@
-//! Turns with all that they name: texts, results and diffs fetched, ready to be shown or written as JSON.
+//! Turns with all their contents: texts, results and diffs are fetched, ready to be shown or written as JSON.
 //!
-//! Any range of turns can be read without the others: what stood before it is known from the snapshots' paths
-//! alone.
+//! Any range of turns can be read without the others: the state before it is derived from the paths of the
+//! snapshots alone.
 
 use std::ops::RangeInclusive;
 
@@ -31,17 +31,17 @@ use crate::{
     },
 };
 
-/// Where contents come from.
+/// Reads turns and their contents.
 pub(crate) struct TurnReader<'a> {
     pub(crate) client: &'a CoordinatorClient,
-    /// None of a run that ended before it had one.
+    /// `None` if the run ended before it had a base.
     pub(crate) base: Option<&'a BaseObjects>,
-    /// Whether differences are made; without them paths are named alone.
+    /// Whether diffs are computed; otherwise only paths are listed.
     pub(crate) with_diffs: bool,
 }
 
 impl TurnReader<'_> {
-    /// A content's text, fetched where it lies out of line.
+    /// Returns the text of a content, fetching its blob if necessary.
     pub(crate) async fn fetch_text(&self, content: &Content) -> CliResult<String> {
         match content {
             Content::Blob(blob) => {
@@ -52,10 +52,10 @@ impl TurnReader<'_> {
         }
     }
 
-    /// The turns of `range`, in order. Turns outside it cost the names of the paths they changed.
+    /// Reads the turns of `range`, in order. Turns outside of it only cost the paths they changed.
     ///
     /// # Errors
-    /// A blob is not to be had.
+    /// Fails when a blob cannot be read.
     pub(crate) async fn read_turns(
         &self,
         run: RunId,
@@ -63,7 +63,7 @@ impl TurnReader<'_> {
         range: &RangeInclusive<ids::Turn>,
     ) -> CliResult<Vec<TurnView>> {
         let turns = history.turns().iter().filter(|turn| range.contains(&turn.turn));
-        // Collected: what is held while contents are fetched must be able to move between threads.
+        // Collected: values held across an await must be `Send`.
         let turns: Vec<&TurnSummary> = turns.collect();
         let Some(first) = turns.first() else { return Ok(Vec::new()) };
         let mut overlay = history.overlay_after(first.events.start).fail_as(ExitKind::EngineMissing)?;
@@ -74,7 +74,8 @@ impl TurnReader<'_> {
         Ok(views)
     }
 
-    /// A turn with all that it names. `overlay` is what the run had changed before it, and becomes what it has after.
+    /// Reads a turn with all its contents. `overlay` is the run's changes before the turn and is updated to
+    /// those after it.
     async fn read_turn(
         &self,
         run: RunId,
@@ -109,7 +110,7 @@ impl TurnReader<'_> {
                 MessageSource::Answer(by) => format!("{by} answers: "),
                 MessageSource::Hint => "a person says: ".to_owned(),
                 MessageSource::Task | MessageSource::Nudge | MessageSource::Edit => String::new(),
-                // A note tells it.
+                // Shown as a note instead.
                 MessageSource::Child { .. } => continue,
             };
             view.told.push(by + &self.fetch_text(&message.text).await?);
@@ -178,7 +179,8 @@ impl TurnReader<'_> {
                 Some(entry) => *entry,
                 None => self.base.and_then(|base| base.manifest().entries.get(path).copied()),
             };
-            // Of several changes in one turn the first knows what stood before it.
+            // If a path changed several times in one turn, the first change has the content from before the
+            // turn.
             if !after.entries.contains_key(path)
                 && let Some(entry) = stood
             {
@@ -200,12 +202,12 @@ impl TurnReader<'_> {
         let contents = ContentReader::new(base, &blobs);
         let files = diff_manifests(&before, &after, &contents)
             .await
-            .fail_with(ExitKind::Failed, || "what the run changed cannot be read".to_owned())?;
+            .fail_with(ExitKind::Failed, || "cannot read the run's changes".to_owned())?;
         Ok(files.into_iter().map(|file| to_change_view(file, changed.by.clone())).collect())
     }
 }
 
-/// A difference as it is shown.
+/// Converts a diff to its view.
 pub(crate) fn to_change_view(file: FileDiff, by_hand: Option<String>) -> ChangeView {
     let diff = match file.change {
         Compared::Text(text) => Some(text),
@@ -215,7 +217,7 @@ pub(crate) fn to_change_view(file: FileDiff, by_hand: Option<String>) -> ChangeV
     ChangeView { diff, ..named }
 }
 
-/// A path that differs, without its difference.
+/// Builds the view of a changed path without its diff.
 fn path_change_view(diff: PathDiff, by_hand: Option<String>) -> ChangeView {
     let what = match (diff.old, diff.new) {
         (None, _) => "added",
@@ -238,11 +240,11 @@ fn attempt_view(call: &ModelCall) -> AttemptView {
     }
 }
 
-/// What else happened, in a line each.
+/// Lists other events of the turn, one line each.
 fn turn_notes(history: &RunHistory, detail: &TurnDetail) -> Vec<String> {
     let note = |milestone: &TurnNote| match &milestone.event {
         Ok(RunEvent::ModelFailed(e)) if e.call.is_summary() => None,
-        Ok(RunEvent::ModelFailed(e)) => Some(format!("the model failed ({}): {}", e.error, e.message)),
+        Ok(RunEvent::ModelFailed(e)) => Some(format!("the model call failed ({}): {}", e.error, e.message)),
         Ok(_) | Err(_) => history.events().get(milestone.event_index).map(event_format::format_event),
     };
     detail.notes.iter().filter_map(note).collect()

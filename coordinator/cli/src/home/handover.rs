@@ -1,10 +1,10 @@
-//! The handover of a home: a `docket run` that serves it leaves that to a `docket up`.
+//! Handover of a home: a `docket run` that serves the home hands it over to a `docket up`.
 //!
-//! A run answers at a port that nobody knows beforehand. `docket up` answers where people, programs and workers look for
-//! it. So a `docket up` that finds a run serving its home asks for the home, in the file whose lock makes it the one
-//! `docket up` there. The run ends its coordinator in order, releases the home's lock and goes on as a member. Invariants:
-//! a request stands only while its sender lives; while one stands, runs leave a free lock to its sender, but for
-//! [`TAKE_MAX`] at most, so that the home is not left unserved by a sender that was stopped.
+//! A run listens on a random port, whereas `docket up` listens where people, programs and workers look for it.
+//! When `docket up` finds that a run serves its home, it writes a request into its own lock file. The run shuts
+//! down its coordinator, releases the home's lock and continues as a member. Invariants: a request is valid
+//! only while its sender lives; while one is open, runs leave a free lock to its sender, but at most for
+//! [`TAKE_OVER_TIME_MAX`], so that a stopped sender does not leave the home unserved.
 
 use std::time::{Duration, Instant};
 
@@ -17,79 +17,78 @@ use crate::{
     output::error::CliResult,
 };
 
-/// How long a free lock is left to the sender of a request, which tries for it many times a second.
+/// How long a free lock is left to the sender of a request, which tries to take it many times per second.
 const TAKE_OVER_TIME_MAX: Duration = Duration::from_secs(5);
-/// After so long a request that was not granted is made anew: runs may have seen the old one lapse.
+/// After this time an ungranted request is written again: runs may have treated the old one as lapsed.
 const REQUEST_RENEW_AFTER: Duration = Duration::from_secs(30);
 
-/// A `docket up` wants to serve the home.
+/// A request of `docket up` to serve the home.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HandoverRequest {
-    /// Its process.
     pid: u32,
     /// The id of this request. In a container, the next `docket up` may have the same process id.
     id: Uuid,
 }
 
-/// The claim to be the one `docket up` of a home, and its requests to serve it.
+/// The claim to be the single `docket up` of a home, with its requests to serve it.
 #[derive(Debug)]
 pub(crate) struct UpClaim {
     lock: HomeLock,
-    /// When the request was made that stands.
+    /// When the open request was written.
     requested_at: Option<Instant>,
 }
 
 impl UpClaim {
-    /// With the lock of [`Home::lock_up`].
+    /// Creates the claim with the lock of [`DocketHome::lock_for_up`].
     pub(crate) const fn new(lock: HomeLock) -> Self {
         Self { lock, requested_at: None }
     }
 
-    /// Whether a request stands, and has not stood for long.
+    /// Whether a request is open and not yet old.
     pub(crate) fn has_fresh_request(&self) -> bool {
         self.requested_at.is_some_and(|asked| asked.elapsed() < REQUEST_RENEW_AFTER)
     }
 
-    /// Asks for the home.
+    /// Requests the home.
     pub(crate) fn request_handover(&mut self) -> CliResult<()> {
         self.lock.write_text(&HandoverRequest { pid: std::process::id(), id: new_id() })?;
         self.requested_at = Some(Instant::now());
         Ok(())
     }
 
-    /// Takes the request back: this process serves the home, or cannot.
+    /// Withdraws the request: this process serves the home, or cannot.
     pub(crate) fn withdraw(&mut self) {
         if self.requested_at.take().is_some()
             && let Err(error) = self.lock.clear_text()
         {
-            // Runs see it lapse.
-            tracing::warn!(%error, "the request to serve the home is not taken back");
+            // Runs will see it lapse.
+            tracing::warn!(%error, "the request to serve the home could not be withdrawn");
         }
     }
 }
 
-/// What a `docket run` knows of requests.
+/// Tracks handover requests for a `docket run`.
 #[derive(Debug, Default)]
 pub(crate) struct HandoverWatch {
-    /// A request whose sender did not take the lock in time: it counts no more.
+    /// A request whose sender did not take the lock in time; it is ignored.
     lapsed: Option<HandoverRequest>,
-    /// Since when the lock is free for the sender of a request.
+    /// Since when the lock has been free for the sender of a request.
     free_since: Option<Instant>,
 }
 
 impl HandoverWatch {
-    /// The request that stands, if one does.
+    /// Returns the open request, if any.
     pub(crate) fn open_request(&self, home: &DocketHome) -> Option<HandoverRequest> {
         match home.handover_request() {
             Ok(request) => request.filter(|request| self.lapsed.as_ref() != Some(request)),
             Err(failure) => {
-                tracing::warn!(error = %failure.error, "requests to hand the home over cannot be read");
+                tracing::warn!(error = %failure.error, "cannot read handover requests");
                 None
             }
         }
     }
 
-    /// Whether the lock is left to the sender of a request.
+    /// Whether to leave the lock to the sender of a request.
     pub(crate) fn should_leave_lock(&mut self, home: &DocketHome, now: Instant) -> bool {
         let Some(request) = self.open_request(home) else {
             self.free_since = None;
@@ -101,14 +100,14 @@ impl HandoverWatch {
                 self.free_since = None;
                 return true;
             }
-            // A command that has the home for a moment, or a process that begins to serve it.
+            // A short command, or a process that is starting to serve it.
             Ok(HomeOwnership::Owned(_) | HomeOwnership::Starting) | Err(_) => return true,
         }
         let since = *self.free_since.get_or_insert(now);
         if now.duration_since(since) < TAKE_OVER_TIME_MAX {
             return true;
         }
-        tracing::warn!(pid = request.pid, "`docket up` asked for the home and does not take it");
+        tracing::warn!(pid = request.pid, "`docket up` requested the home but does not take it");
         (self.lapsed, self.free_since) = (Some(request), None);
         false
     }
@@ -135,7 +134,7 @@ mod tests {
         let run = HandoverWatch::default();
         assert_eq!(run.open_request(&home), None);
         let mut up = claim_up(&home);
-        assert_eq!(run.open_request(&home), None, "a `docket up` that does not ask wants nothing");
+        assert_eq!(run.open_request(&home), None, "a `docket up` without a request gets no preference");
         up.request_handover().expect("asks");
         assert!(up.has_fresh_request() && run.open_request(&home).is_some());
         up.withdraw();
@@ -150,7 +149,7 @@ mod tests {
     fn free_lock_is_left_to_the_requester_for_a_limited_time() {
         let (_folder, home) = open_home();
         let (mut run, start) = (HandoverWatch::default(), Instant::now());
-        assert!(!run.should_leave_lock(&home, start), "nobody asks");
+        assert!(!run.should_leave_lock(&home, start), "there is no request");
         let mut up = claim_up(&home);
         up.request_handover().expect("asks");
         let serve = || {
@@ -170,13 +169,13 @@ mod tests {
             run.should_leave_lock(&home, freed)
                 && run.should_leave_lock(&home, freed + TAKE_OVER_TIME_MAX / 2)
         );
-        // Another serves for a while: the sender has its whole time again.
+        // Another process serves for a while: the sender's time starts again.
         let owner = serve();
         assert!(run.should_leave_lock(&home, freed + TAKE_OVER_TIME_MAX));
         drop(owner);
         let freed = freed + 2 * TAKE_OVER_TIME_MAX;
         assert!(run.should_leave_lock(&home, freed));
-        // A command that has the home for a moment takes nothing of it.
+        // A short command does not use up any of it.
         let moment = home.try_lock().expect("tries").expect("is free");
         assert!(run.should_leave_lock(&home, freed + TAKE_OVER_TIME_MAX));
         drop(moment);
@@ -184,7 +183,7 @@ mod tests {
         assert!(
             !run.should_leave_lock(&home, freed + TAKE_OVER_TIME_MAX) && run.open_request(&home).is_none()
         );
-        // A new one of the same process counts.
+        // A new request of the same process is valid.
         up.request_handover().expect("asks");
         assert!(
             run.open_request(&home).is_some() && run.should_leave_lock(&home, freed + TAKE_OVER_TIME_MAX)

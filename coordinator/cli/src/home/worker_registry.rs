@@ -1,9 +1,10 @@
-//! Which workers of a home live: each holds a locked file in the folder `workers` while its process does.
+//! Registry of the live workers of a home: each holds a locked file in the directory `workers` while its
+//! process lives.
 //!
-//! The process that serves the home looks for files that no process holds any more. Such a worker is dead, and its run
-//! processes are too: they die with their supervisor. Its leases are released at once instead of after a lease time,
-//! nobody's attempt is counted, and it is marked as drained, so that its own queue becomes everyone's. The epoch fences
-//! whatever one of its processes might still send.
+//! The process that serves the home looks for files that are no longer locked. Such a worker is dead, and so
+//! are its run processes, because they die with their supervisor. Its leases are released at once instead of
+//! after the lease timeout, no attempt is counted, and it is marked as drained so that its private queue
+//! becomes available to all. The epoch fences anything one of its processes might still send.
 
 use std::{
     fs::{File, OpenOptions},
@@ -25,15 +26,15 @@ use crate::{
     output::error::{CliResult, ExitKind, FailWith as _},
 };
 
-/// The folder in the home.
+/// The directory in the home.
 const WORKERS_FOLDER: &str = "workers";
-/// Most leases of dead workers that one look releases: more than a machine runs at once.
+/// Maximum leases of dead workers released per scan: more than a machine runs at once.
 const RELEASED_LEASES_MAX: u32 = 1000;
-/// How often the home's coordinator looks for dead workers.
+/// How often the home's coordinator scans for dead workers.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A living worker's entry. The file stays when this is dropped: an unlocked file tells the next look that the worker
-/// has ended, however it did.
+/// The entry of a live worker. The file remains when this is dropped: an unlocked file tells the next scan that
+/// the worker has ended, however it ended.
 #[derive(Debug)]
 pub(crate) struct WorkerRegistration {
     _lock: Flock<File>,
@@ -44,7 +45,7 @@ impl WorkerRegistration {
     pub(crate) fn register(home: &DocketHome, incarnation: IncarnationId) -> CliResult<Self> {
         let folder = home.ensure_folder(WORKERS_FOLDER)?;
         let failed = || format!("cannot register the worker in {}; check its permissions", folder.display());
-        // Locked before it has its name: a look must not take a worker that begins for a dead one.
+        // Locked before it is renamed into place: a scan must not mistake a starting worker for a dead one.
         let unnamed = folder.join(format!("{incarnation}.new"));
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(&unnamed);
@@ -57,14 +58,14 @@ impl WorkerRegistration {
     }
 }
 
-/// A worker whose process has ended. Its file is locked while this is handled.
+/// A worker whose process has ended. Its file stays locked while this is handled.
 struct DeadWorker {
     incarnation: IncarnationId,
     file: PathBuf,
     _lock: Flock<File>,
 }
 
-/// Releases what dead workers of the home hold, again and again.
+/// Periodically releases the leases of dead workers of the home.
 pub(crate) async fn watch_for_dead_workers(home: &DocketHome, client: &CoordinatorClient) {
     loop {
         release_dead_workers(home, client).await;
@@ -72,7 +73,8 @@ pub(crate) async fn watch_for_dead_workers(home: &DocketHome, client: &Coordinat
     }
 }
 
-/// Releases what dead workers of the home hold. What fails is logged and left to the next look, or to the lease's end.
+/// Releases the leases of dead workers of the home. Failures are logged and left to the next scan, or to the
+/// lease timeout.
 pub(crate) async fn release_dead_workers(home: &DocketHome, client: &CoordinatorClient) {
     let dead = dead_workers(home);
     if dead.is_empty() {
@@ -83,7 +85,7 @@ pub(crate) async fn release_dead_workers(home: &DocketHome, client: &Coordinator
     }
     for worker in dead {
         if let Err(error) = std::fs::remove_file(&worker.file) {
-            tracing::warn!(file = %worker.file.display(), %error, "a dead worker's file was not removed");
+            tracing::warn!(file = %worker.file.display(), %error, "cannot remove a dead worker's file");
         }
     }
 }
@@ -112,14 +114,14 @@ async fn release_leases(client: &CoordinatorClient, dead: &[DeadWorker]) -> Resu
         match client.release(task.id, &request).await {
             Ok(_) => tracing::info!(task = %task.id, "released: its worker is dead"),
             Err(error) if error.problem().is_some() && !error.is_retryable() => {
-                tracing::info!(task = %task.id, %error, "not released: its lease is another's, or has ended");
+                tracing::info!(task = %task.id, %error, "not released: its lease is held by another worker, or has ended");
             }
             Err(error) => return Err(error),
         }
     }
     for worker in dead {
         match client.drain_worker(worker.incarnation).await {
-            // A worker that never asked for work is unknown, and owns nothing.
+            // A worker that never requested work is unknown and holds no leases.
             Err(error) if error.problem().is_none() || error.is_retryable() => return Err(error),
             Ok(()) | Err(_) => {}
         }

@@ -1,9 +1,9 @@
-//! What a person sees: text made harmless, tables that fit the terminal, colours where there is one.
+//! Terminal output: sanitized text, tables that fit the terminal, colors if supported.
 //!
-//! Model output, file names and tool output come from strangers. Everything of theirs passes
-//! [`line`] or [`block`] before it is printed, so that it can neither move the cursor, nor reorder
-//! what is read, nor hide in it. JSON says the same characters by their numbers ([`json_text`]): it means what
-//! it meant, and drives no terminal either. Patches and files are exact, unless they go to a terminal.
+//! Model output, file names and tool output are untrusted. All of it passes [`sanitize_line`] or
+//! [`sanitize_text`] before it is printed, so that it cannot move the cursor, reorder or hide text. JSON
+//! escapes the same characters ([`escape_json`]), so its meaning is unchanged and it is safe on a terminal too.
+//! Patches and files are written exactly, unless the output is a terminal.
 
 use std::{
     borrow::Cow,
@@ -15,13 +15,13 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use crate::output::error::ExitKind;
 
-/// Columns of excerpts where the output is no terminal: wide enough for ids and titles, narrow enough for a log. Tables
-/// are as wide there as what is in them.
+/// Width of excerpts when the output is not a terminal: wide enough for ids and titles, narrow enough for a
+/// log. Tables are then as wide as their contents.
 const COLUMNS_PIPED: usize = 160;
-/// Below this a table cannot be read anyway.
+/// Minimum width; narrower tables are unreadable anyway.
 const COLUMNS_MIN: usize = 40;
 
-/// Whether colours are used.
+/// When to use colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum ColorChoice {
     /// On a terminal, unless NO_COLOR is set
@@ -33,18 +33,16 @@ pub(crate) enum ColorChoice {
     Never,
 }
 
-/// The few styles there are.
+/// Text styles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextStyle {
-    /// Headings, names.
+    /// Headings and names.
     Bold,
-    /// What matters less.
+    /// Less important text.
     Dim,
-    /// Good.
     Good,
-    /// Bad.
     Bad,
-    /// Under way, or in need of a look.
+    /// In progress, or needs attention.
     Warn,
 }
 
@@ -60,17 +58,17 @@ impl TextStyle {
     }
 }
 
-/// Standard output as it is: its width, and whether it shows colours.
+/// Standard output: its width and whether colors are used.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutputScreen {
     columns: usize,
     color: bool,
-    /// Whether lines end where the columns do.
+    /// Whether it is a terminal, so lines are limited to its width.
     is_terminal: bool,
 }
 
 impl OutputScreen {
-    /// Looks at standard output.
+    /// Detects the properties of standard output.
     pub(crate) fn for_stdout(choice: ColorChoice) -> Self {
         let terminal = std::io::stdout().is_terminal();
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -83,41 +81,39 @@ impl OutputScreen {
         Self { columns: columns.max(COLUMNS_MIN), color, is_terminal: terminal }
     }
 
-    /// A screen of a given width without colours, for tests.
+    /// A screen of a given width without colors, for tests.
     #[cfg(test)]
     pub(crate) const fn with_width(columns: usize) -> Self {
         Self { columns, color: false, is_terminal: true }
     }
 
-    /// None at all: a pipe or a file, for tests.
+    /// A pipe or file, for tests.
     #[cfg(test)]
     pub(crate) const fn for_pipe() -> Self {
         Self { columns: COLUMNS_PIPED, color: false, is_terminal: false }
     }
 
-    /// Its width.
     pub(crate) const fn columns(self) -> usize {
         self.columns
     }
 
-    /// What a line may be wide: nothing bounds it in a pipe or a file.
+    /// The maximum line width; unlimited in a pipe or a file.
     pub(crate) const fn line_width(self) -> Option<usize> {
         if self.is_terminal { Some(self.columns) } else { None }
     }
 
-    /// Sentences of ours, broken between words where the terminal ends; what comes after the first line is indented as
-    /// that is. The text must be harmless already.
+    /// Wraps our own sentences at word boundaries; continuation lines keep the indentation of the first. The
+    /// text must already be sanitized.
     pub(crate) fn wrap_prose(self, text: &str) -> String {
         let Some(columns) = self.line_width() else { return text.to_owned() };
         text.lines().map(|line| wrap_line(line, columns)).collect::<Vec<_>>().join("\n")
     }
 
-    /// Whether it shows colours.
     pub(crate) const fn has_colors(self) -> bool {
         self.color
     }
 
-    /// `text` in a style. The text must be harmless already.
+    /// Applies a style to `text`, which must already be sanitized.
     pub(crate) fn paint(self, style: TextStyle, text: &str) -> String {
         if self.color && !text.is_empty() {
             format!("\u{1b}[{}m{text}\u{1b}[0m", style.ansi_code())
@@ -131,7 +127,6 @@ fn columns_of_stdout() -> usize {
     console::Term::stdout().size().1.into()
 }
 
-/// Prints a line.
 pub(crate) fn print_line(text: &str) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")) {
@@ -139,8 +134,8 @@ pub(crate) fn print_line(text: &str) {
     }
 }
 
-/// A reader that has gone away (`docket ps | head`) ends the program quietly, as other tools do. Whatever else keeps it
-/// from saying what was asked, a full disk above all, is a failure: what stands there is not the whole.
+/// Exits after a write error. A reader that closed the pipe (`docket ps | head`) ends the program quietly, as
+/// in other tools. Any other cause, above all a full disk, is a failure: the output is incomplete.
 fn exit_on_write_error(error: &std::io::Error) -> ! {
     let exit = if error.kind() == std::io::ErrorKind::BrokenPipe {
         ExitKind::Ok
@@ -151,7 +146,7 @@ fn exit_on_write_error(error: &std::io::Error) -> ! {
     std::process::exit(exit.code().into())
 }
 
-/// So many of something: `1 task`, `3 tasks`.
+/// Formats a count: `1 task`, `3 tasks`.
 pub(crate) fn format_count(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
@@ -161,7 +156,7 @@ pub(crate) fn print_json<T: serde::Serialize>(value: &T) {
     print_line(&escape_json(&serde_json::to_string(value).expect("what is shown has string keys only")));
 }
 
-/// JSON whose harmful characters are written by number. They stand in its strings only, so it means the same.
+/// Escapes unsafe characters in JSON. They only occur in strings, so the meaning is unchanged.
 pub(crate) fn escape_json(json: &str) -> Cow<'_, str> {
     if !json.chars().any(is_harmful) {
         return Cow::Borrowed(json);
@@ -180,8 +175,7 @@ pub(crate) fn escape_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Prints what a program may take, a patch or an output: byte for byte into a pipe or a file; on a terminal, which
-/// would obey it, as harmless text.
+/// Prints output for programs, such as a patch: exactly into a pipe or a file, sanitized on a terminal.
 pub(crate) fn print_exact(bytes: &[u8]) {
     if std::io::stdout().is_terminal() {
         print_line(&sanitize_text(&String::from_utf8_lossy(bytes)));
@@ -190,7 +184,7 @@ pub(crate) fn print_exact(bytes: &[u8]) {
     }
 }
 
-/// Prints bytes as they are, on a terminal too.
+/// Prints bytes unchanged, on a terminal too.
 pub(crate) fn print_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) {
@@ -198,20 +192,20 @@ pub(crate) fn print_bytes(bytes: &[u8]) {
     }
 }
 
-/// Prints a line for the person beside the output.
+/// Prints a line to standard error.
 pub(crate) fn print_note(text: &str) {
     let mut out = std::io::stderr().lock();
-    // Nobody is left to be told where standard error is gone.
+    // If standard error is gone, there is nowhere to report it.
     drop(writeln!(out, "{text}"));
 }
 
-/// Characters that a terminal obeys instead of showing, or that nobody sees.
+/// Whether a terminal interprets the character instead of showing it, or it is invisible.
 fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
             | '\u{180b}'..='\u{180e}'
-            // Zero width, and marks of direction.
+            // Zero width characters and direction marks.
             | '\u{200b}'..='\u{200f}'
             // Line and paragraph separators, embeddings and overrides.
             | '\u{2028}'..='\u{202e}'
@@ -244,17 +238,17 @@ fn escape_harmful(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A stranger's text as one harmless line.
+/// Sanitizes untrusted text as one line.
 pub(crate) fn sanitize_line(text: &str) -> Cow<'_, str> {
     escape_harmful(text, |_| false)
 }
 
-/// A stranger's text as harmless lines.
+/// Sanitizes untrusted text, keeping its lines.
 pub(crate) fn sanitize_text(text: &str) -> Cow<'_, str> {
     escape_harmful(text, |c| c == '\n' || c == '\t')
 }
 
-/// Cuts a harmless line to a width, with an ellipsis where something is missing.
+/// Truncates a sanitized line to a width, marking the cut with an ellipsis.
 pub(crate) fn truncate_to_width(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
@@ -275,8 +269,8 @@ pub(crate) fn truncate_to_width(text: &str, columns: usize) -> String {
     out
 }
 
-/// One line as several of at most so many columns. A word that is longer than a line is broken where that ends: what it is
-/// made of can be put together again, and nothing is lost.
+/// Wraps one line to at most `columns`. A word longer than a line is split at the end of the line, so nothing
+/// is lost.
 fn wrap_line(line: &str, columns: usize) -> String {
     let indent = line.len() - line.trim_start_matches(' ').len();
     let indent = &line[..indent.min(columns / 2)];
@@ -300,17 +294,17 @@ fn wrap_line(line: &str, columns: usize) -> String {
     lines.join("\n")
 }
 
-/// A number with what it counts: `1 path`, `2 paths`.
+/// Formats a count with an explicit plural: `1 path`, `2 paths`.
 pub(crate) fn format_count_with_plural(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// The lines of a message behind one another: an escaped end of line reads badly in a sentence.
+/// Joins the lines of a message: an escaped line feed reads badly in a sentence.
 pub(crate) fn collapse_whitespace(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A stranger's text as at most `lines` indented lines, with a note of what is left out.
+/// Formats untrusted text as at most `lines` indented lines, with a note of how many are left out.
 pub(crate) fn render_excerpt(text: &str, lines: usize, indent: &str, columns: usize) -> String {
     let text = sanitize_text(text);
     let all: Vec<&str> = text.trim_end().lines().collect();
@@ -334,18 +328,19 @@ pub(crate) struct TableCell {
 }
 
 impl TableCell {
-    /// A cell with a stranger's or our own text.
+    /// A cell with untrusted or our own text.
     pub(crate) fn new(text: impl AsRef<str>) -> Self {
         Self { text: sanitize_line(text.as_ref()).into_owned(), style: None }
     }
 
-    /// The same in a style.
+    /// A cell with a style.
     pub(crate) fn styled(text: impl AsRef<str>, style: TextStyle) -> Self {
         Self { style: Some(style), ..Self::new(text) }
     }
 }
 
-/// A table without rules, as wide as what is in it; on a terminal no wider than that, and what is cut ends with `…`.
+/// A table without borders, as wide as its contents; on a terminal limited to its width, and truncated cells
+/// end with `…`.
 #[derive(Debug)]
 pub(crate) struct TextTable {
     head: Vec<&'static str>,
@@ -364,7 +359,7 @@ impl TextTable {
         self.rows.push(cells);
     }
 
-    /// The table as text, without a line feed at its end.
+    /// Renders the table without a trailing line feed.
     pub(crate) fn render(&self, screen: OutputScreen) -> String {
         let last = self.head.len() - 1;
         let widths = self.column_widths(screen);
@@ -383,9 +378,9 @@ impl TextTable {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// How wide each column is: what is in it; where that is more than a terminal has, first the last column gives way, a
-    /// title or a reason, then what is wider than an id, then headings over narrower cells, then whatever is widest, the ids
-    /// of the first column at the very last.
+    /// Computes the column widths from the contents. If a terminal is too narrow, columns shrink in this order:
+    /// the last column (a title or a reason), columns wider than an id, headings over narrower cells, the
+    /// widest columns, and finally the ids of the first column.
     fn column_widths(&self, screen: OutputScreen) -> Vec<usize> {
         let last = self.head.len() - 1;
         let of_cells = |at: usize| self.rows.iter().map(|row| row[at].text.width()).max().unwrap_or(0);
@@ -404,8 +399,7 @@ impl TextTable {
     }
 }
 
-/// Takes columns off the widest, and of several the last of them, until all fit into the room or none is wider than its
-/// least.
+/// Shrinks the widest columns (the last one first among equals) until all fit or none exceeds its minimum.
 fn shrink_widths(widths: &mut [usize], room: usize, least: impl Fn(usize) -> usize) {
     while widths.iter().sum::<usize>() > room {
         let wide = widths.iter_mut().enumerate().filter(|(at, width)| **width > least(*at));
@@ -416,14 +410,15 @@ fn shrink_widths(widths: &mut [usize], room: usize, least: impl Fn(usize) -> usi
 
 /// Blanks between columns.
 const COLUMN_GAP: usize = 2;
-/// The last column gives way down to this, and more only when all others have: a title cut to a letter says nothing.
+/// The last column shrinks to this width first, and further only after all others: a title cut to one letter is
+/// useless.
 const LAST_COLUMN_MIN: usize = 16;
-/// What lists show of an id, and what few numbers exceed.
+/// Width of an id in lists, which few numbers exceed.
 const ID_COLUMNS: usize = 8;
-/// A heading over narrower cells keeps so much.
+/// Minimum width of a heading over narrower cells.
 const HEADING_COLUMNS_MIN: usize = 3;
 
-/// A duration as people say it: `340ms`, `12.3s`, `4m05s`, `3h12m`, `5d`.
+/// Formats a duration: `340ms`, `12.3s`, `4m05s`, `3h12m`, `5d`.
 pub(crate) fn format_duration(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms}ms"),
@@ -434,7 +429,7 @@ pub(crate) fn format_duration(ms: u64) -> String {
     }
 }
 
-/// Money from nano-dollars; unknown prices are no zero.
+/// Formats nano-dollars as money.
 pub(crate) fn format_money(nusd: u64) -> String {
     if nusd == 0 {
         return "-".to_owned();
@@ -533,10 +528,10 @@ mod tests {
 
     #[test]
     fn prose_wraps_between_words() {
-        let text = "  `docket answer 3f9c01ab TEXT` answers it, and the run goes on";
+        let text = "  `docket answer 3f9c01ab TEXT` answers it, and the run continues";
         assert_eq!(
             OutputScreen::with_width(40).wrap_prose(text),
-            "  `docket answer 3f9c01ab TEXT` answers\n  it, and the run goes on"
+            "  `docket answer 3f9c01ab TEXT` answers\n  it, and the run continues"
         );
         assert_eq!(OutputScreen::for_pipe().wrap_prose(text), text);
         let long = OutputScreen::with_width(40).wrap_prose(&"漢".repeat(60));

@@ -1,5 +1,5 @@
-//! Why a command fails, and with which exit code. Every subcommand ends in [`Exit`] or [`Failure`];
-//! `main` prints the failure once and nobody else does.
+//! CLI errors and exit codes. Every subcommand returns an [`ExitKind`] or a [`CliError`], which only `main`
+//! prints, once.
 
 use docket_coordinator::store::StoreError;
 use docket_schema::{api::ProblemCode, event::DecodeError};
@@ -8,28 +8,28 @@ use docket_worker::client::ClientError;
 /// Exit codes. Documented in `docket --help` and the reference; scripts rely on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitKind {
-    /// It worked.
+    /// Success.
     Ok,
-    /// The operation, or the task it was about, failed.
+    /// The operation, or the task, failed.
     Failed,
-    /// The command line, or a setting, is wrong.
+    /// The command line or a setting is invalid.
     Usage,
-    /// No such task or run, or several.
+    /// No such task or run, or the id is ambiguous.
     NotFound,
-    /// The state does not allow it, or the token is not good for it.
+    /// Not allowed in the current state, or with this token.
     Refused,
     /// The coordinator or its database cannot be reached.
     Unreachable,
-    /// The log, or what is derived from it, does not hold.
+    /// The log, or data derived from it, failed verification.
     Verification,
-    /// This build lacks the engine version, or an event's, that the log was written with.
+    /// This build does not support the version of the engine or of an event in the log.
     EngineMissing,
-    /// `docket sandbox`: the status of the command that was run, or what stands for its end.
+    /// `docket sandbox`: the exit status of the command, or the status that represents how it ended.
     Status(u8),
 }
 
 impl ExitKind {
-    /// Of two findings the one that matters more: what does not hold, before what could not be looked at.
+    /// The more severe of two results: a failed verification outranks something that could not be checked.
     pub(crate) fn more_severe(self, other: Self) -> Self {
         match (self, other) {
             (Self::Verification, _) | (_, Self::Verification) => Self::Verification,
@@ -38,7 +38,6 @@ impl ExitKind {
         }
     }
 
-    /// The number.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -54,25 +53,24 @@ impl ExitKind {
     }
 }
 
-/// A command that failed.
+/// An error of a command.
 #[derive(Debug)]
 pub(crate) struct CliError {
-    /// The exit code.
     pub(crate) exit: ExitKind,
-    /// What went wrong and what helps; its sources are printed with `-v`.
+    /// What went wrong and how to fix it; its sources are printed with `-v`.
     pub(crate) error: anyhow::Error,
 }
 
-/// What subcommands answer.
+/// The result of a subcommand.
 pub(crate) type CliResult<T = ExitKind> = Result<T, CliError>;
 
 impl CliError {
-    /// A failure of docket's own words: what is wrong, and what helps.
+    /// Creates an error from a message that says what is wrong and how to fix it.
     pub(crate) fn new(exit: ExitKind, message: impl std::fmt::Display) -> Self {
         Self { exit, error: anyhow::anyhow!("{message}") }
     }
 
-    /// The one line, or with `chain` all of its causes too.
+    /// Formats the message, with all causes if `chain` says so.
     pub(crate) fn format_message(&self, chain: CauseDisplay) -> String {
         let flat = |text: String| super::display::sanitize_line(&text).into_owned();
         match chain {
@@ -89,12 +87,12 @@ impl CliError {
     }
 }
 
-/// Whether the causes of a failure are printed.
+/// Whether the causes of an error are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CauseDisplay {
     /// One line only.
     Hidden,
-    /// A line for each cause.
+    /// One line per cause.
     Shown,
 }
 
@@ -116,11 +114,11 @@ impl From<std::io::Error> for CliError {
     }
 }
 
-/// Says what was being done, and with which code it ends, where a library error does not.
+/// Adds context and an exit code to library errors.
 pub(crate) trait FailWith<T> {
-    /// Wraps the error: `message` is the line, the error its cause.
+    /// Wraps the error: `message` becomes the line, the error its cause.
     fn fail_with(self, exit: ExitKind, message: impl FnOnce() -> String) -> CliResult<T>;
-    /// Keeps the error's own line.
+    /// Keeps the error's own message.
     fn fail_as(self, exit: ExitKind) -> CliResult<T>;
 }
 
@@ -136,8 +134,9 @@ impl<T, E: Into<anyhow::Error>> FailWith<T> for Result<T, E> {
     }
 }
 
-/// Where a cause is that only another build knows an event or the database's schema, that is the line. And where the cause, however deep, is that the coordinator said no or did not answer, its word is the
-/// line and decides the code: it names the remedy, and what was being done does not.
+/// Promotes certain causes to the message. If the cause is that another build is needed for an event or the
+/// database schema, that becomes the message. If the cause, however deep, is that the coordinator refused or
+/// did not answer, its message and exit code are used, because they name the remedy.
 fn prefer_coordinator_error(failure: CliError) -> CliError {
     let CliError { exit, error } = failure;
     if let Some(word) = error.chain().find_map(missing_build_message) {
@@ -150,7 +149,7 @@ fn prefer_coordinator_error(failure: CliError) -> CliError {
     }
 }
 
-/// What an error says of another build that is needed, where it says that.
+/// Returns the message of an error that says another build is needed.
 fn missing_build_message(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(unknown @ DecodeError::Unknown { .. }) = cause.downcast_ref() {
         return Some(unknown.to_string());

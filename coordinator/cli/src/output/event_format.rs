@@ -20,13 +20,13 @@ use crate::output::{
     fact_format,
 };
 
-/// The time of day, UTC.
+/// Formats the time of day in UTC.
 pub(crate) fn format_time_of_day(at: Timestamp) -> String {
     let text = at.to_string();
     text.get(11..23).unwrap_or(&text).to_owned()
 }
 
-/// One harmless line that says what the event is.
+/// Formats an event as one sanitized line.
 pub(crate) fn format_event(event: &Envelope) -> String {
     let payload = event.payload.as_str();
     let typed =
@@ -49,7 +49,7 @@ pub(crate) fn format_event(event: &Envelope) -> String {
 fn format_queue_event(event: &QueueEvent) -> String {
     let QueueEvent::QueueSet(QueueSet { by, settings }) = event;
     let paused = if settings.paused { "paused" } else { "open" };
-    let most = settings.running_max.map_or(String::new(), |max| format!(", at most {max} at a time"));
+    let most = settings.running_max.map_or(String::new(), |max| format!(", at most {max} running"));
     format!("{paused}{most} ({by})")
 }
 
@@ -72,7 +72,7 @@ fn format_system_event(event: &SystemEvent) -> String {
             )
         }
         SystemEvent::SchedulePaused(e) => {
-            format!("{} {} by {}", e.name, if e.paused { "rests" } else { "goes on" }, e.by)
+            format!("{} {} by {}", e.name, if e.paused { "rests" } else { "resumed" }, e.by)
         }
         SystemEvent::ScheduleRemoved(e) => format!("{} by {}", e.name, e.by),
         SystemEvent::ScheduleFired(e) => {
@@ -127,61 +127,62 @@ fn format_system_event(event: &SystemEvent) -> String {
     }
 }
 
-/// What a firing of a schedule gave.
+/// Describes the outcome of a schedule's firing.
 pub(crate) fn format_firing(gave: &FiringResult) -> String {
     match gave {
         FiringResult::Task(task) => format!("task {task}"),
-        FiringResult::Skipped(SkipReason::Missed) => "skipped, for nobody ran when it was due".to_owned(),
-        FiringResult::Skipped(SkipReason::Overlap) => "skipped, for its last task had not ended".to_owned(),
+        FiringResult::Skipped(SkipReason::Missed) => "skipped: no coordinator was running when it was due".to_owned(),
+        FiringResult::Skipped(SkipReason::Overlap) => "skipped: its previous task had not ended".to_owned(),
         FiringResult::Refused(why) => format!("refused: {why}"),
     }
 }
 
-/// What comes over the API is recorded before it is done: as asked, for it may have failed.
+/// Formats an administrative action. Actions of the API are recorded before they are executed, so they read as
+/// requests: they may have failed.
 fn format_admin_act(act: &AdminAct) -> String {
     match act {
-        AdminAct::CreateToken { name, role } => format!("asked to make token {name} ({})", role.as_str()),
-        AdminAct::RevokeToken { name } => format!("asked to revoke token {name}"),
-        AdminAct::ChangePolicy { run } => format!("asked to change the policy of run {run}"),
-        AdminAct::Import { run, .. } => format!("asked to import run {run}"),
-        AdminAct::CollectGarbage { delete: true } => "asked to drop unnamed blobs".to_owned(),
-        AdminAct::CollectGarbage { delete: false } => "asked to count unnamed blobs".to_owned(),
+        AdminAct::CreateToken { name, role } => format!("requested creation of token {name} ({})", role.as_str()),
+        AdminAct::RevokeToken { name } => format!("requested revocation of token {name}"),
+        AdminAct::ChangePolicy { run } => format!("requested a policy change of run {run}"),
+        AdminAct::Import { run, .. } => format!("requested the import of run {run}"),
+        AdminAct::CollectGarbage { delete: true } => "requested deletion of unreferenced blobs".to_owned(),
+        AdminAct::CollectGarbage { delete: false } => "requested a count of unreferenced blobs".to_owned(),
         AdminAct::Archive { older_than_ms, queue } => {
             let queue = queue.as_ref().map_or_else(String::new, |queue| format!(" of queue {queue}"));
-            format!("asked to archive tasks{queue} that ended {} days ago", older_than_ms / 86_400_000)
+            format!("requested archiving of tasks{queue} that ended at least {} days ago", older_than_ms / 86_400_000)
         }
-        AdminAct::Restore { stream } => format!("asked to bring {stream} back from the archive"),
+        AdminAct::Restore { stream } => format!("requested the restore of {stream} from the archive"),
         AdminAct::Migrate { version } => format!("database migrated by docket {version}"),
-        AdminAct::ForgetMemory { key } => format!("asked to forget what is remembered under `{key}`"),
+        AdminAct::ForgetMemory { key } => format!("requested deletion of the memory `{key}`"),
         AdminAct::DrainWorker { incarnation } => format!("drained worker {incarnation}"),
-        AdminAct::DropInboxRow { row } => format!("asked to drop row {row} of the inbox"),
-        AdminAct::SetLimit { provider } => format!("asked to change the limit of {provider}"),
-        AdminAct::RetryNotification { id } => format!("asked to tell notification {id} once more"),
+        AdminAct::DropInboxRow { row } => format!("requested removal of inbox row {row}"),
+        AdminAct::SetLimit { provider } => format!("requested a change of the limit of {provider}"),
+        AdminAct::RetryNotification { id } => format!("requested redelivery of notification {id}"),
         AdminAct::DropNotification { id } => format!("dropped notification {id}"),
         AdminAct::TestNotification { target } => {
-            format!("asked to try telling {}", target.as_deref().unwrap_or("all targets"))
+            format!("requested a test notification to {}", target.as_deref().unwrap_or("all targets"))
         }
-        AdminAct::Rebuild { differences } => format!("tables derived again, {differences} differences"),
+        AdminAct::Rebuild { differences } => format!("rebuilt derived tables, {differences} differences"),
     }
 }
 
-/// The first line that says something.
+/// Returns the first non-empty line.
 pub(crate) fn first_line(content: &Content) -> String {
     content.text_or_size().lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("").to_owned()
 }
 
-/// What a compaction did, in few words.
+/// Summarizes a compaction.
 pub(crate) fn format_compaction(event: &Compacted) -> String {
     let counts = [
         (event.cleared.len(), "results cleared"),
-        (event.dropped.len(), "fruitless calls dropped"),
+        (event.dropped.len(), "failed calls dropped"),
         (event.messages as usize, "messages summarized"),
     ];
     let said = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     said.collect::<Vec<_>>().join(", ")
 }
 
-/// What a tool is called with, in few words.
+/// Summarizes a tool call.
 pub(crate) fn format_tool_call(tool: &ToolUse) -> String {
     let text = |name: &str| tool.args.get(name).and_then(Value::as_str);
     let main = ["path", "command", "regex", "test_path", "pattern"].iter().find_map(|name| text(name));
@@ -195,15 +196,15 @@ fn format_run_event(event: &RunEvent) -> String {
             format!("{} with {}, sandbox {}", e.engine, e.models, e.sandbox.backend)
         }
         RunEvent::Forked(e) => format!("from run {} after turn {} ({:?})", e.parent.short(), e.turn, e.why),
-        RunEvent::RunRecovered(e) => format!("worker {} goes on", e.worker.short()),
+        RunEvent::RunRecovered(e) => format!("continued by worker {}", e.worker.short()),
         RunEvent::SetupFinished(e) => match e.exit {
             Some(exit) => format!("exit {exit} in {}: {}", format_duration(e.duration_ms), e.command),
-            None => format!("ended by a signal or its time limit: {}", e.command),
+            None => format!("killed by a signal or its time limit: {}", e.command),
         },
         RunEvent::BaseChecked(e) => {
-            let shared = if e.shared { ", as for an earlier run on this tree" } else { "" };
+            let shared = if e.shared { ", shared with an earlier run on this tree" } else { "" };
             format!(
-                "{} {} before the work in {}{shared}",
+                "{} {} before the run in {}{shared}",
                 e.gate.name,
                 e.outcome_label(),
                 format_duration(e.duration_ms)
@@ -222,7 +223,7 @@ fn format_run_event(event: &RunEvent) -> String {
             let paths: Vec<String> = e.changes.iter().map(|change| change.path.to_string()).collect();
             format!("{} changed: {}", paths.len(), paths.join(", "))
         }
-        RunEvent::GateRequested(e) if !e.step.is_check() => format!("mend {}", e.gate.name),
+        RunEvent::GateRequested(e) if !e.step.is_check() => format!("fix {}", e.gate.name),
         RunEvent::GateRequested(e) => format!("{}: {}", e.gate.name, e.gate.command),
         RunEvent::GateFinished(e) => {
             let why = e.facts.not_run.as_ref().map_or_else(String::new, |why| format!(" ({})", why.reason));
@@ -234,7 +235,7 @@ fn format_run_event(event: &RunEvent) -> String {
         RunEvent::Unpaused(e) => e.by.clone(),
         RunEvent::PolicyChanged(e) if e.of_task => {
             let rules = e.rules.as_ref().map_or(0, |policy| policy.rules.len());
-            format!("{}: {rules} rules in the place of the task's policy", e.by)
+            format!("{}: {rules} rules replace the task's policy", e.by)
         }
         RunEvent::PolicyChanged(e) => e.policy.hash.to_string(),
         RunEvent::LimitReached(e) => format!("{:?}", e.which).to_lowercase(),
@@ -259,12 +260,12 @@ fn format_tool_finished(event: &ToolFinished) -> String {
     let mut text = format!("{} {label} in {took}: {}", event.call, first_line(&event.content));
     if !event.facts.put_back.is_empty() {
         let paths: Vec<String> = event.facts.put_back.iter().map(ToString::to_string).collect();
-        text.push_str(&format!("; put back: {}", paths.join(", ")));
+        text.push_str(&format!("; restored: {}", paths.join(", ")));
     }
     text
 }
 
-/// How a run ended, and whether anything verified that.
+/// Formats how a run ended and whether the result was verified.
 pub(crate) fn format_run_end(end: &RunEnded) -> String {
     match &end.unverified {
         Some(why) => format!("{}, unverified: {}", end.result, why.reason),
@@ -272,7 +273,7 @@ pub(crate) fn format_run_end(end: &RunEnded) -> String {
     }
 }
 
-/// A tool's end in a word.
+/// The label of a tool result's status.
 pub(crate) const fn tool_status_label(status: ToolStatus) -> &'static str {
     match status {
         ToolStatus::Ok => "ok",
@@ -298,9 +299,9 @@ fn format_task_blocked(event: &TaskBlocked) -> String {
         TaskBlockedReason::Person => format!("run {run}: waits for a person"),
         TaskBlockedReason::Child => format!("run {run}: waits for a child"),
         TaskBlockedReason::Paused => format!("run {run}: paused"),
-        TaskBlockedReason::Outage => format!("run {run}: its provider stays away; it goes on by itself"),
-        TaskBlockedReason::Provider => format!("run {run}: its provider wants a person"),
-        TaskBlockedReason::Budget => format!("run {run}: its batch has used up what it may"),
+        TaskBlockedReason::Outage => format!("run {run}: its provider is unavailable; it resumes automatically"),
+        TaskBlockedReason::Provider => format!("run {run}: its provider needs a person's attention"),
+        TaskBlockedReason::Budget => format!("run {run}: its batch budget is used up"),
         TaskBlockedReason::WorkerFault => {
             format!("run {run}: waits for a person: {}", event.message.as_deref().unwrap_or_default())
         }
@@ -316,7 +317,7 @@ fn format_task_event(event: &TaskEvent) -> String {
         }
         TaskEvent::TaskReleased(e) => match &e.message {
             None => format!("epoch {}: {:?}", e.epoch, e.why).to_lowercase(),
-            Some(message) => format!("epoch {}: a fault of the worker: {message}", e.epoch),
+            Some(message) => format!("epoch {}: worker fault: {message}", e.epoch),
         },
         TaskEvent::TaskLeaseExpired(e) => format!("epoch {}", e.epoch),
         TaskEvent::TaskRunCrashed(e) => format!("epoch {}: {}", e.epoch, e.how),
@@ -329,11 +330,11 @@ fn format_task_event(event: &TaskEvent) -> String {
         TaskEvent::TaskCancelled(e) => format!("{} {}", e.by, e.reason),
         TaskEvent::TaskDiscarded(e) => e.message.clone(),
         TaskEvent::TaskRetried(e) => format!("{} {}", e.by, e.reason).trim_end().to_owned(),
-        TaskEvent::TaskResumed(e) => format!("run {} stands on run {}", e.run.short(), e.parent.short()),
+        TaskEvent::TaskResumed(e) => format!("run {} continues run {}", e.run.short(), e.parent.short()),
         TaskEvent::TaskReprioritized(e) => e.priority.to_string(),
         TaskEvent::TaskPaused(e) => e.by.clone(),
         TaskEvent::TaskDependencyEnded(e) => format!("task {} is {}", e.on.short(), e.state),
-        TaskEvent::TaskDelegated(e) => format!("run {} gave away task {}", e.run.short(), e.child.short()),
+        TaskEvent::TaskDelegated(e) => format!("run {} delegated task {}", e.run.short(), e.child.short()),
         TaskEvent::TaskDeliveryClaimed(e) => format!("run {} by {}", e.run.short(), e.deliverer),
         TaskEvent::TaskNeededNoDelivery(e) => format!("run {} changed nothing", e.run.short()),
         TaskEvent::TaskDeliveryRequested(e) => {
@@ -379,7 +380,7 @@ mod tests {
         };
         let told = event("Told", r#"{"text":{"text":"\u001b[2Jone\ntwo"},"by":"a\nb"}"#);
         assert_eq!(format_event(&told), "Told             a\\nb: \\e[2Jone");
-        assert!(format_event(&event("Told", "{}")).contains("does not have its shape"));
+        assert!(format_event(&event("Told", "{}")).contains("has an unexpected format"));
         assert!(format_event(&event("Nope\n", "{}")).starts_with("Nope\\n"));
         assert_eq!(format_time_of_day(told.recorded_at), "22:13:20.123");
     }

@@ -1,20 +1,20 @@
-//! What engines concluded, in words: one line a fact, the same wherever people see it.
+//! Formats the facts that engines record: one line per fact, the same everywhere.
 
 use docket_schema::run::{Concluded, EngineFact, PlanStep, RoleBegan, StepKind};
 
 use crate::output::event_format;
 
-/// All facts of a conclusion, in a line.
+/// Formats all facts of a conclusion on one line.
 pub(crate) fn format_conclusion(event: &Concluded) -> String {
     event.facts.iter().map(format_fact).collect::<Vec<_>>().join("; ")
 }
 
-/// A role that was taken up.
+/// Formats the start of a role.
 pub(crate) fn format_role(event: &RoleBegan) -> String {
     if event.about.is_empty() { event.role.clone() } else { format!("{}: {}", event.role, event.about) }
 }
 
-/// A step of a plan as people list it.
+/// Formats a step of a plan.
 pub(crate) fn format_plan_step(step: &PlanStep) -> String {
     match &step.kind {
         StepKind::Free => step.text.clone(),
@@ -29,7 +29,7 @@ pub(crate) fn format_plan_step(step: &PlanStep) -> String {
 fn format_fact(fact: &EngineFact) -> String {
     match fact {
         EngineFact::Planned { steps } => match steps.as_slice() {
-            [] => "nothing is left to plan".to_owned(),
+            [] => "nothing left to plan".to_owned(),
             [one] => format!("a plan of one step: {}", format_plan_step(one)),
             many => format!(
                 "a plan of {} steps: {}",
@@ -37,7 +37,7 @@ fn format_fact(fact: &EngineFact) -> String {
                 many.iter().map(format_plan_step).collect::<Vec<_>>().join(" · ")
             ),
         },
-        EngineFact::Invalid { what, problem } => format!("the {what} cannot be taken: {problem}"),
+        EngineFact::Invalid { what, problem } => format!("the {what} is invalid: {problem}"),
         EngineFact::StepEnded { step, success: true, .. } => format!("step {} is done", step + 1),
         EngineFact::StepEnded { step, success: false, output } => {
             format!("step {} failed: {}", step + 1, event_format::first_line(output))
@@ -46,12 +46,12 @@ fn format_fact(fact: &EngineFact) -> String {
             format!("verdict: {}", verdict.as_str())
         }
         EngineFact::Judged { verdict, reason } => format!("verdict: {}: {reason}", verdict.as_str()),
-        EngineFact::PlanDropped { reason } => format!("the plan is dropped: {reason}"),
+        EngineFact::PlanDropped { reason } => format!("plan dropped: {reason}"),
         EngineFact::PhaseBegan { phase } => format!("phase {phase}"),
         EngineFact::Artifact { name, .. } => format!("artifact {name}"),
         EngineFact::Answered { role, content } => match summarize_answer(content) {
-            Some(gist) => format!("the {role} answered: {gist}"),
-            None => format!("the {role} answered"),
+            Some(gist) => format!("the {role} replied: {gist}"),
+            None => format!("the {role} replied"),
         },
         EngineFact::Summarized { path, text } => format!("{path}: {text}"),
         EngineFact::Calls { calls } => {
@@ -69,7 +69,7 @@ fn format_fact(fact: &EngineFact) -> String {
     }
 }
 
-/// What an answer comes to: the word that decides, and the first line of what is said beside it.
+/// Summarizes a role's reply: the deciding word and the first line of its explanation.
 fn summarize_answer(content: &serde_json::Value) -> Option<String> {
     let text = |field: &&str| content.get(*field)?.as_str().map(str::trim).filter(|text| !text.is_empty());
     let decides = ["action", "verdict", "outcome"].iter().find_map(text);
@@ -105,8 +105,8 @@ mod tests {
             },
         ];
         assert_eq!(
-            format_conclusion(&Concluded { facts, decision: DecisionHash::of(b"") }),
-            "a plan of 2 steps: edit a.py: add f · run the tests; step 1 failed: no such file; verdict: retry: it is not there; the tester answered: failed: test_f fails"
+            format_conclusion(&Concluded { facts, decision: DecisionHash::hash_bytes(b"") }),
+            "a plan of 2 steps: edit a.py: add f · run the tests; step 1 failed: no such file; verdict: retry: it is not there; the tester replied: failed: test_f fails"
         );
     }
 }

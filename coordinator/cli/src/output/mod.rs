@@ -1,4 +1,4 @@
-//! What people and programs see: text, tables, events in words, errors and exit codes.
+//! Output for people and programs: text, tables, formatted events, errors and exit codes.
 
 pub(crate) mod display;
 pub(crate) mod error;

@@ -1,27 +1,27 @@
-//! Ctrl-C and SIGTERM: the first asks for an orderly end, the second for one at once.
+//! Ctrl-C and SIGTERM: the first requests an orderly shutdown, the second an immediate one.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::output::error::CliResult;
 
-/// The two wishes.
+/// The two requests.
 #[derive(Debug, Clone)]
 pub(crate) struct StopSignals {
-    /// End in order: runs finish their turn.
+    /// Shut down in order: runs finish their turn.
     pub(crate) drain: CancellationToken,
-    /// End at once.
+    /// Stop immediately.
     pub(crate) abort: CancellationToken,
 }
 
 impl StopSignals {
-    /// Listens from here on.
+    /// Starts listening.
     pub(crate) fn listen() -> CliResult<Self> {
         let stop = Self { drain: CancellationToken::new(), abort: CancellationToken::new() };
         let mut interrupts = signal(SignalKind::interrupt())?;
         let mut terminations = signal(SignalKind::terminate())?;
         let heard = stop.clone();
-        // Lives as long as the process: it owns nothing that would have to be put away.
+        // Lives as long as the process, and owns nothing that needs cleanup.
         tokio::spawn(async move {
             loop {
                 tokio::select! {

@@ -1,4 +1,4 @@
-//! A task in lists: its row for programs, its state in a word, and how a person lets it go on.
+//! A task in lists: its row for programs, its state label, and how a person can unblock it.
 
 use docket_schema::{
     api::ProviderWait,
@@ -9,12 +9,12 @@ use serde::Serialize;
 
 use crate::output::display::TextStyle;
 
-/// A task as `--json` shows it: flat, and stable.
+/// A task as shown by `--json`: flat and stable.
 #[derive(Debug, Serialize)]
 pub(crate) struct TaskRow {
     id: TaskId,
     state: TaskState,
-    /// For what a blocked task waits: `person`, `child`, `paused`, `provider`, `outage`, `budget`.
+    /// What a blocked task waits for: `person`, `child`, `paused`, `provider`, `outage`, `budget`.
     blocked_why: Option<TaskBlockedReason>,
     title: String,
     queue: QueueName,
@@ -32,21 +32,21 @@ pub(crate) struct TaskRow {
     available_at: Timestamp,
     ended_at: Option<Timestamp>,
     message: Option<String>,
-    /// Why a completed task, or one that asks a person, is unverified.
+    /// Why a completed task, or one that waits for a person, is unverified.
     unverified: Option<String>,
-    /// The limit on its model's provider that its run waits for.
+    /// The provider rate limit that its run waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     waits: Option<ProviderWait>,
 }
 
 impl TaskRow {
-    /// The row of a task, with the limit that its run waits for, if it is among these.
+    /// Builds the row of a task, with the rate limit its run waits for, if it is among `waits`.
     pub(crate) fn from_task_with_waits(task: &TaskRecord, waits: &[ProviderWait]) -> Self {
         let waits = waits.iter().find(|wait| wait.task == task.id).cloned();
         Self { waits, ..Self::from_task(task) }
     }
 
-    /// The row of a task.
+    /// Builds the row of a task.
     pub(crate) fn from_task(task: &TaskRecord) -> Self {
         Self {
             id: task.id,
@@ -74,8 +74,8 @@ impl TaskRow {
     }
 }
 
-/// A task's state, as people read it: a paused one is blocked, but waits for nothing else; and nothing that was not
-/// verified reads as if it were.
+/// Returns the label of a task's state: a paused task is blocked but waits for nothing else, and an unverified
+/// result is never shown as verified.
 pub(crate) fn state_label(task: &TaskRecord) -> &'static str {
     if task.is_undelivered() {
         return "undelivered";
@@ -99,7 +99,7 @@ pub(crate) fn state_label(task: &TaskRecord) -> &'static str {
     }
 }
 
-/// How a state looks.
+/// The style of a state.
 pub(crate) const fn state_style(state: TaskState) -> TextStyle {
     match state {
         TaskState::Completed => TextStyle::Good,
@@ -111,13 +111,13 @@ pub(crate) const fn state_style(state: TaskState) -> TextStyle {
     }
 }
 
-/// How a task that waits for a person goes on; `None` where it waits for none.
+/// Says how to resume a task that waits for a person; `None` if it does not.
 pub(crate) fn unblock_hint(task: &TaskRecord) -> Option<String> {
     if task.is_undelivered() {
         let id = task.id.short();
         return Some(format!(
             "its work is done: `docket apply {id}` tries again, `docket reject {id} --comment TEXT` has the model \
-             try again, `docket accept {id}` says it is settled"
+             try again, `docket accept {id}` marks it as resolved"
         ));
     }
     let why = task.blocked_why?;
@@ -125,7 +125,7 @@ pub(crate) fn unblock_hint(task: &TaskRecord) -> Option<String> {
         let id = task.id.short();
         return Some(format!(
             "`docket answer {id} accept` completes it as unverified, `docket answer {id} again` runs its checks once \
-             more, and any other answer goes to the model"
+             more, and any other answer is sent to the model"
         ));
     }
     unblock_hint_for_reason(task.id, why)
@@ -136,13 +136,13 @@ fn unblock_hint_for_reason(task: TaskId, why: TaskBlockedReason) -> Option<Strin
     match why {
         TaskBlockedReason::Person => Some(format!("`docket answer {id} TEXT` answers it")),
         TaskBlockedReason::Provider | TaskBlockedReason::WorkerFault => {
-            Some(format!("once that is done, `docket answer {id}` lets it go on"))
+            Some(format!("fix that, then run `docket answer {id}` to resume it"))
         }
         TaskBlockedReason::Outage => Some(format!(
-            "it goes on by itself while a coordinator serves; `docket retry {id}` does so at once"
+            "it resumes automatically while a coordinator is running; `docket retry {id}` resumes it now"
         )),
         TaskBlockedReason::Budget => {
-            Some("it goes on by itself once its batch may use more: `docket batch budget`".to_owned())
+            Some("it resumes automatically when its batch budget is raised: `docket batch budget`".to_owned())
         }
         TaskBlockedReason::Child | TaskBlockedReason::Paused => None,
     }

@@ -1,5 +1,5 @@
-//! Faults of workers as commands show them: lines for `workers` and `doctor`, and the end of a `docket run` or `docket eval` whose
-//! own worker cannot carry out its tasks.
+//! Worker faults as shown by commands: lines for `workers` and `doctor`, and the error of a `docket run` or
+//! `docket eval` whose own worker cannot execute its tasks.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::output::{
     error::{CliError, CliResult, ExitKind},
 };
 
-/// How often `docket run` asks whether its worker can carry out its task. A request costs a few indexed reads.
+/// How often `docket run` checks whether its worker can execute its task. A request costs a few indexed reads.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A line for each fault of each worker that is here.
+/// Describes each fault of each known worker on one line.
 pub(crate) fn describe_worker_faults(workers: &[WorkerView]) -> Vec<String> {
     let mut lines = Vec::new();
     for worker in workers.iter().filter(|worker| worker.is_present()) {
@@ -48,13 +48,13 @@ fn describe_consequence(scope: &FaultScope) -> String {
         FaultScope::Setup(_) => "it takes no task with the same setup commands".to_owned(),
         FaultScope::Task(task) => format!("it does not take task {}", task.short()),
     };
-    format!("{tasks} until that is fixed, and tries again by itself")
+    format!("{tasks} until that is fixed, and retries automatically")
 }
 
-/// Ends once the only worker there is cannot carry out the task, for a fault of its own.
+/// Returns once the only worker cannot execute the task because of its own fault.
 ///
 /// # Errors
-/// Always: the fault, or the failure to ask for it.
+/// Always returns an error: the fault, or the failure to query it.
 pub(crate) async fn wait_for_fault(
     client: &CoordinatorClient,
     task: TaskId,
@@ -63,13 +63,13 @@ pub(crate) async fn wait_for_fault(
         tokio::time::sleep(POLL_INTERVAL).await;
         let why = match client.explain_task(task).await {
             Ok(why) => why,
-            // It may not have been submitted yet, and who watches the task hears of an outage as well.
+            // It may not have been submitted yet, and the process that watches the task reports outages itself.
             Err(_) => continue,
         };
         if why.kind == WhyKind::WorkerFault {
             let id = task.short();
             let message = format!(
-                "{}; the task was kept: `docket up` goes on with it, `docket cancel {id}` ends it",
+                "{}; the task was kept: `docket up` continues it, `docket cancel {id}` cancels it",
                 why.text
             );
             return Err(CliError::new(ExitKind::Failed, display::sanitize_line(&message).into_owned()));
@@ -77,7 +77,8 @@ pub(crate) async fn wait_for_fault(
     }
 }
 
-/// Waits until nothing of a batch runs and a fault of the workers there keeps each of `tasks` that is left; says which.
+/// Waits until no task of a batch is running and a worker fault blocks each of the remaining `tasks`; returns
+/// the fault.
 pub(crate) async fn wait_for_standstill(
     client: &CoordinatorClient,
     batch: BatchId,
@@ -99,7 +100,7 @@ pub(crate) async fn wait_for_standstill(
     }
 }
 
-/// The fault that keeps all of these tasks that wait for a worker; none where one of them waits for something else.
+/// Returns the fault that blocks all of these waiting tasks; `None` if one of them waits for something else.
 async fn common_fault(client: &CoordinatorClient, tasks: &[TaskId]) -> Option<String> {
     let mut fault = None;
     for task in tasks {

@@ -1,13 +1,13 @@
-//! The commands in the examples of a help text, word by word as a shell would take them.
+//! Parses the commands in the examples of a help text, splitting words as a shell does.
 
-/// Each command of docket that stands there.
+/// Returns each docket command in the examples.
 pub(super) fn parse_commands(examples: &str) -> Vec<Vec<String>> {
     let mut lines: Vec<String> = Vec::new();
     for line in examples.lines() {
-        // The next paragraph is no example.
+        // The next paragraph is not an example.
         let Some(line) = line.strip_prefix("  ") else { break };
         match lines.last_mut() {
-            // What is indented further goes on with the line before it.
+            // A line indented further continues the line before it.
             Some(last) if line.starts_with("  ") => {
                 last.push(' ');
                 last.push_str(line.trim());
@@ -18,7 +18,7 @@ pub(super) fn parse_commands(examples: &str) -> Vec<Vec<String>> {
     lines.iter().flat_map(|line| parse_line(line)).collect()
 }
 
-/// A line cut at what joins commands, and at the words that explain it; the parts that are commands of docket.
+/// Splits a line at shell operators and explanations; returns the parts that are docket commands.
 fn parse_line(line: &str) -> Vec<Vec<String>> {
     let mut parts: Vec<Vec<String>> = vec![Vec::new()];
     let mut word: Option<String> = None;
@@ -38,7 +38,7 @@ fn parse_line(line: &str) -> Vec<Vec<String>> {
             }
             (None, ' ') => {
                 parts.last_mut().expect("never empty").extend(word.take());
-                // Behind two blanks, or a hash, a person is spoken to.
+                // Text after two blanks, or after a hash, is an explanation.
                 if matches!(chars.peek(), Some(' ' | '#')) {
                     break;
                 }
@@ -49,7 +49,7 @@ fn parse_line(line: &str) -> Vec<Vec<String>> {
     parts.last_mut().expect("never empty").extend(word);
     let begins = |part: Vec<String>| {
         let at = part.iter().position(|word| word == "docket")?;
-        // Another program may be told how docket is started.
+        // The arguments of another program may contain the docket command line.
         let is_env = |word: &String| word.split_once('=').is_some_and(|(name, _)| !name.is_empty());
         let rest = part.iter().skip(at);
         part[..at].iter().all(is_env).then(|| rest.cloned().collect())

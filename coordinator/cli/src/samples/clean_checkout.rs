@@ -1,5 +1,5 @@
-//! A clean checkout: a run's base, then its result, made again from the log in a folder of its own, and commands run in
-//! it behind walls. What the run's own workspace held beside that (ignored files, caches) is not there.
+//! A clean checkout: a run's base or result, rebuilt from the log in its own directory, with commands run in
+//! the sandbox. Ignored files and caches of the run's workspace are absent.
 
 use crate::config::values;
 use std::path::Path;
@@ -21,20 +21,20 @@ use crate::{
     output::error::{CliResult, ExitKind, FailWith as _},
 };
 
-/// See the module. Removed when it is dropped.
+/// A clean checkout. Deleted when dropped.
 pub(crate) struct CleanCheckout {
     folder: TempDir,
     workspace: Workspace,
 }
 
 impl CleanCheckout {
-    /// The tree that a run started from.
+    /// Checks out the tree that a run started from.
     pub(crate) async fn from_base(
         cx: &CliContext,
         client: &CoordinatorClient,
         pins: &RunStarted,
     ) -> CliResult<Self> {
-        let failed = || "cannot make a clean checkout".to_owned();
+        let failed = || "cannot create a clean checkout".to_owned();
         let folder = tempfile::Builder::new().prefix("check-").tempdir_in(cx.home.ensure_folder("scratch")?);
         let folder = folder.fail_with(ExitKind::Failed, failed)?;
         let owner = workspace_owner().map(|(uid, gid)| FileOwner { uid, gid });
@@ -44,7 +44,7 @@ impl CleanCheckout {
         Ok(Self { workspace: made.fail_with(ExitKind::Failed, failed)?, folder })
     }
 
-    /// From there to the run's result.
+    /// Updates it to the run's result.
     pub(crate) async fn restore_result(
         &mut self,
         client: &CoordinatorClient,
@@ -55,31 +55,30 @@ impl CleanCheckout {
             overlay: &state.overlay,
             git_overlay: &state.git_overlay,
             left_out: &[],
-            // Before the first snapshot it is the base's.
+            // Before the first snapshot this is the base's tree.
             tree: state.tree.unwrap_or(pins.base.tree),
         };
         restore(&mut self.workspace, &target, &RemoteBlobs(client))
             .await
-            .fail_with(ExitKind::Failed, || "the result cannot be made again from the log".to_owned())?;
+            .fail_with(ExitKind::Failed, || "cannot rebuild the result from the log".to_owned())?;
         Ok(())
     }
 
-    /// Where it is.
     pub(crate) fn root(&self) -> std::path::PathBuf {
         self.folder.path().join("workspace")
     }
 
-    /// Whether something stands at `path`, a link that leads nowhere included.
+    /// Whether `path` exists, including as a dangling link.
     pub(crate) fn path_exists(&self, path: &WorkspacePath) -> bool {
         use std::os::unix::ffi::OsStrExt as _;
         let path = Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()));
         std::fs::symlink_metadata(self.root().join(path)).is_ok()
     }
 
-    /// Walls around it, as the settings have them.
+    /// Creates a sandbox around it according to the settings.
     pub(crate) async fn prepare_sandbox(&self, cx: &CliContext) -> CliResult<Sandbox> {
         let mut config = SandboxConfig::new(values::to_backend_choice(cx.config.sandbox), &self.root());
         config.limits = cx.config.sandbox_limits;
-        Sandbox::prepare(config).await.fail_with(ExitKind::Failed, || "cannot make a sandbox".to_owned())
+        Sandbox::prepare(config).await.fail_with(ExitKind::Failed, || "cannot create a sandbox".to_owned())
     }
 }

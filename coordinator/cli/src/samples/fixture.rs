@@ -1,6 +1,6 @@
-//! Folders made into repositories: the sample projects of `docket demo`, the fixtures of a suite.
+//! Turns folders into repositories: the sample projects of `docket demo`, the fixtures of a suite.
 //!
-//! Who commits and when is the same each time, so that one tree gives one commit on any machine.
+//! Author and date of the commit are fixed, so a tree gives the same commit on every machine.
 
 use crate::history::blobs;
 use std::{
@@ -22,10 +22,10 @@ use crate::{
     output::error::{CliError, CliResult, ExitKind, FailWith as _},
 };
 
-/// Entries of a fixture at most: it is copied, and read by people.
+/// Maximum number of entries: a fixture is copied, and read by people.
 const ENTRIES_MAX: usize = 100_000;
 
-/// Makes a repository of a folder that is none, with all that is in it and that it does not ignore.
+/// Creates a repository from a folder and commits everything that is not ignored.
 pub(crate) async fn commit_all(folder: &Path) -> CliResult<()> {
     for args in [
         &["init", "-q", "-b", "main"][..],
@@ -43,7 +43,7 @@ async fn run_fixture_git(folder: &Path, args: &[&str]) -> CliResult<()> {
             .map(|(what, value)| (OsString::from(format!("GIT_{role}_{what}")), OsString::from(value)))
     });
     let env: Vec<(OsString, OsString)> = person.collect();
-    let failed = || format!("cannot make a repository of {}", folder.display());
+    let failed = || format!("cannot create a repository in {}", folder.display());
     let output = run_git(args, folder, &env, Vec::new()).await.fail_with(ExitKind::Failed, failed)?;
     if output.is_success() {
         return Ok(());
@@ -52,7 +52,7 @@ async fn run_fixture_git(folder: &Path, args: &[&str]) -> CliResult<()> {
     Err(CliError::new(ExitKind::Failed, format!("{}: git {}: {said}", failed(), args.join(" "))))
 }
 
-/// Copies a folder's tree, modes and links included, into a new folder. A `.git` in it is left where it is.
+/// Copies a folder's tree, including modes and links, into a new folder. A `.git` is not copied.
 pub(crate) fn copy_tree(from: &Path, to: &Path) -> CliResult<()> {
     let failed = || format!("cannot copy {}", from.display());
     let mut folders = vec![PathBuf::new()];
@@ -84,7 +84,7 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) -> CliResult<()> {
     Ok(())
 }
 
-/// Pins a repository's commit, or its head, and stores what that takes.
+/// Pins a repository's commit, or its head, and stores the objects it needs.
 pub(crate) async fn pin_fixture(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -95,6 +95,6 @@ pub(crate) async fn pin_fixture(
     let options =
         PinOptions { rev, dirty: DirtyTreePolicy::Refuse, scratch: cx.home.ensure_folder("scratch")? };
     let pinned = pin_base(&source, &options, &mut upload).await.fail_as(ExitKind::Failed)?;
-    upload.flush().await.fail_with(ExitKind::Failed, || "the repository could not be stored".to_owned())?;
+    upload.flush().await.fail_with(ExitKind::Failed, || "cannot store the repository".to_owned())?;
     Ok(pinned.base)
 }

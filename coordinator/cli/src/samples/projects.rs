@@ -1,7 +1,7 @@
-//! The sample projects, embedded: the demo must work from the binary alone.
+//! The sample projects, embedded so that the demo works from the binary alone.
 //!
-//! The list is written by hand, a line per file, and a test compares it with the folder. That costs
-//! less than a crate for it, and a file that is forgotten is named.
+//! The list is written by hand, one line per file, and a test compares it with the folder. That is simpler than
+//! a dependency, and a forgotten file is reported.
 
 use std::{
     collections::BTreeMap,
@@ -65,14 +65,13 @@ const EMBEDDED: [EmbeddedProject; 3] = [
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SampleProject {
-    /// Its name, and its folder's.
+    /// Its name, and that of its folder.
     pub(crate) name: String,
-    /// What it is, for people.
+    /// A description for people.
     pub(crate) what: String,
-    /// Programs that its tests need. Each has a shell line that succeeds in a sandbox where the program works: a program
-    /// can be on the path and lack its toolchain, as rustup's `cargo` does under another HOME.
+    /// Programs that its tests need, each with a shell command that succeeds in a sandbox if the program works:
+    /// a program can be on the PATH without its toolchain, such as rustup's `cargo` with another HOME.
     needs: BTreeMap<String, String>,
-    /// Its tasks.
     pub(crate) tasks: Vec<SampleTask>,
     #[serde(skip)]
     files: Vec<(&'static str, &'static [u8])>,
@@ -82,20 +81,18 @@ pub(crate) struct SampleProject {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SampleTask {
-    /// Its name, and its script's.
+    /// Its name, and that of its script.
     pub(crate) name: String,
-    /// Title.
     pub(crate) title: String,
-    /// Text.
     pub(crate) text: String,
-    /// The shell line that fails before and passes after.
+    /// The shell command that fails before and passes after the work.
     pub(crate) tests: String,
     /// Paths that must exist at the end.
     #[serde(default)]
     pub(crate) requires: Vec<String>,
 }
 
-/// All sample projects.
+/// Returns all sample projects.
 pub(crate) fn sample_projects() -> Vec<SampleProject> {
     let read = |embedded: &EmbeddedProject| {
         let project: SampleProject = toml::from_str(embedded.definition).expect("the definitions are tested");
@@ -105,13 +102,13 @@ pub(crate) fn sample_projects() -> Vec<SampleProject> {
 }
 
 impl SampleProject {
-    /// The programs it needs that do not work in this sandbox.
+    /// Returns the programs that it needs and that do not work in this sandbox.
     pub(crate) async fn missing_programs(&self, sandbox: &Sandbox) -> CliResult<Vec<&str>> {
         let mut missing = Vec::new();
         for (program, probe) in &self.needs {
             let output = sandbox.run(CommandSpec::shell(probe.as_str())).await;
             let output =
-                output.fail_with(ExitKind::Failed, || format!("cannot look for {program} in a sandbox"))?;
+                output.fail_with(ExitKind::Failed, || format!("cannot check for {program} in a sandbox"))?;
             if output.exit != CommandExit::Exit(0) {
                 missing.push(program.as_str());
             }
@@ -119,7 +116,7 @@ impl SampleProject {
         Ok(missing)
     }
 
-    /// The script of one of its tasks.
+    /// Returns the script of one of its tasks.
     pub(crate) fn script_for(&self, task: &SampleTask) -> &'static [u8] {
         let name = format!("scripts/{}.toml", task.name);
         self.files
@@ -129,13 +126,13 @@ impl SampleProject {
             .expect("each task has a script")
     }
 
-    /// Writes its tree into a new folder under `parent`; the folder.
+    /// Writes its tree into a new folder under `parent`; returns the folder.
     pub(crate) fn write_tree(&self, parent: &Path) -> CliResult<PathBuf> {
         let root = parent.join(&self.name);
         for (path, bytes) in &self.files {
             let Some(path) = path.strip_prefix("tree/") else { continue };
             write_file(&root.join(path), bytes).fail_with(ExitKind::Failed, || {
-                format!("cannot write the sample project into {}", root.display())
+                format!("cannot write the sample project to {}", root.display())
             })?;
         }
         Ok(root)
@@ -180,7 +177,7 @@ mod tests {
             embedded.insert(format!("{}/project.toml", project.name));
             embedded.extend(project.files.iter().map(|(path, _)| format!("{}/{path}", project.name)));
         }
-        // What a test run leaves behind is no part of a project.
+        // Leftovers of a test run are not part of a project.
         there.retain(|name| !name.contains("__pycache__") && !name.contains("/target/"));
         assert_eq!(there, embedded);
     }

@@ -1,12 +1,12 @@
-//! A process that shares a home with others: it serves the home, or works for the process that does and takes over
-//! when that one ends.
+//! A process that shares a home with others: it serves the home, or works for the process that does and takes
+//! over when that process ends.
 //!
-//! `docket run` and `docket up` are members. Any number of them may live in one home. The first one takes the home's
-//! lock and serves; the others reach it by a client that looks up the owner at each new connection. A member that does
-//! not serve tries for the lock all along, so that when the owner ends, whether in order or by `kill -9`, one of the
-//! others serves within a moment and all continue. A `docket run` hands the home over to a `docket up`
-//! ([`crate::home::handover`]). Invariant: only the holder of the lock serves, so the home's database has one coordinator at a
-//! time.
+//! `docket run` and `docket up` are members. Any number of them may run in one home. The first one takes the
+//! home's lock and serves; the others use a client that looks up the owner for each new connection. A member
+//! that does not serve keeps trying to take the lock, so when the owner ends, in order or by `kill -9`, another
+//! member serves within a moment and all continue. A `docket run` hands the home over to a `docket up`
+//! ([`crate::home::handover`]). Invariant: only the holder of the lock serves, so the home's database has one
+//! coordinator at a time.
 
 use std::{
     path::Path,
@@ -28,18 +28,19 @@ use crate::{
     services::serve::{self, HomeCoordinator, ServerArgs},
 };
 
-/// How long to wait for an owner that starts or hands the home over, or for a command that changes something in a moment.
+/// How long to wait for an owner that starts or hands the home over, or for a short writing command.
 const OWNER_WAIT_MAX: Duration = Duration::from_secs(20);
-/// How often the lock is tried while another process has it, and how often its owner looks whether it is to hand it
-/// over: a small part of a lease, and of a person's patience.
+/// How often a member tries the lock held by another process, and how often the owner checks for a handover
+/// request: short compared with a lease and a person's patience.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The pause after a member could not serve: its port is taken, its database is away.
+/// The delay after a member could not serve, for example because its port is taken or its database is
+/// unavailable.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Which command a member is, with what it knows of handovers.
+/// The command of a member, with its side of the handover.
 #[derive(Debug)]
 pub(crate) enum MemberKind {
-    /// `docket run`: it serves where nobody else does.
+    /// `docket run`: serves if no other process does.
     Run(HandoverWatch),
     /// `docket up`: a run that serves hands the home over to it.
     Up(UpClaim),
@@ -61,10 +62,10 @@ impl MemberKind {
         }
     }
 
-    /// Asks the owner to hand the home over, where that is due. Whether it was asked.
+    /// Requests the home from its owner when that is due; returns whether it did.
     ///
     /// # Errors
-    /// This process could not serve in its place.
+    /// Fails when this process could not serve instead of the owner.
     async fn request_handover(
         &mut self,
         cx: &CliContext,
@@ -83,7 +84,7 @@ impl MemberKind {
         Ok(true)
     }
 
-    /// Takes back what it asked for: it serves, or cannot.
+    /// Withdraws the request: this process serves, or cannot.
     fn withdraw(&mut self) {
         match self {
             Self::Up(claim) => claim.withdraw(),
@@ -92,24 +93,24 @@ impl MemberKind {
     }
 }
 
-/// The pause before a member that could not serve asks for the home once more.
+/// The delay before a member that could not serve requests the home again.
 const ASK_AFTER_FAILURE: Duration = Duration::from_secs(300);
 
-/// How a member stands to its home.
+/// The role of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MemberRole {
     /// It serves the home.
     Serves {
-        /// Where it answers on this machine.
+        /// The address for clients on this machine.
         address: String,
-        /// Where it answers others, if that differs.
+        /// The address for other clients, if different.
         tls_address: Option<String>,
     },
     /// Another process serves it.
     Joined(HomeOwner),
 }
 
-/// See the module.
+/// A member of a home.
 #[derive(Debug)]
 pub(crate) struct HomeMember {
     address: String,
@@ -118,7 +119,7 @@ pub(crate) struct HomeMember {
     background: JoinHandle<()>,
 }
 
-/// What runs behind a member.
+/// The background part of a member.
 struct MembershipLoop {
     cx: CliContext,
     args: ServerArgs,
@@ -126,7 +127,7 @@ struct MembershipLoop {
     role: watch::Sender<MemberRole>,
     /// Whether this process would serve the same store as the owner that it joined.
     may_take_over: bool,
-    /// Whether taking over has failed before: that is logged once.
+    /// Whether taking over has failed before; logged only once.
     has_failed: bool,
     /// When the owner may be asked to hand the home over.
     may_ask_at: Instant,
@@ -134,15 +135,16 @@ struct MembershipLoop {
 }
 
 impl HomeMember {
-    /// Joins the home of `cx`: serves it where no other process does.
+    /// Joins the home of `cx`, serving it if no other process does.
     ///
     /// # Errors
-    /// The home cannot be served, its owner does not answer, or `docket up` would join the owner of another store.
+    /// Fails when the home cannot be served, its owner does not respond, or `docket up` would join an owner
+    /// with another store.
     pub(crate) async fn join(cx: &CliContext, args: ServerArgs, mut kind: MemberKind) -> CliResult<Self> {
         let address = home_address(&cx.home.lock_path()).ok_or_else(|| {
             CliError::new(
                 ExitKind::Usage,
-                "the home's path cannot be written as an address; use another --home",
+                "the home's path cannot be used as an address; use another --home",
             )
         })?;
         let client = CoordinatorClient::new(&address, cx.home.load_or_create_token()?)?;
@@ -154,9 +156,9 @@ impl HomeMember {
             MemberRole::Joined(owner) => {
                 match check_same_store(cx.home.path(), owner, &serve::store_fingerprint(&cx)) {
                     Ok(()) => true,
-                    // It would work on another backlog than it was told to.
+                    // It would work on a different backlog than intended.
                     Err(refused) if matches!(kind, MemberKind::Up(_)) => return Err(refused),
-                    // Its task is carried out wherever the owner keeps it, as long as that one serves.
+                    // Its task runs wherever the owner stores it, as long as the owner serves.
                     Err(_) => false,
                 }
             }
@@ -180,21 +182,21 @@ impl HomeMember {
         Ok(Self { address, role, leave, background })
     }
 
-    /// The home's coordinator, whichever process that is.
+    /// The address of the home's coordinator, whichever process that is.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// How this process stands to the home, and news of that.
+    /// Watches the role of this process.
     pub(crate) fn role(&self) -> watch::Receiver<MemberRole> {
         self.role.clone()
     }
 
-    /// Leaves the home. Where this process serves it, its coordinator ends in order and another member takes over.
+    /// Leaves the home. If this process serves it, its coordinator shuts down and another member takes over.
     pub(crate) async fn leave(self) {
         self.leave.cancel();
         if let Err(error) = self.background.await {
-            tracing::error!(%error, "the home was not left in order");
+            tracing::error!(%error, "the home was not left cleanly");
         }
     }
 }
@@ -213,10 +215,10 @@ impl MembershipLoop {
                 () = leave.cancelled() => {}
                 () = worker_registry::watch_for_dead_workers(&self.cx.home, &self.client) => {}
                 () = self.wait_for_handover_request() => {
-                    tracing::info!("`docket up` asks for the home; this process hands it over and works on");
+                    tracing::info!("`docket up` requested the home; handing it over and continuing to work");
                 }
             }
-            // Requests in hand end first; their time is bounded.
+            // Requests in progress finish first; their time is limited.
             serving.stop().await;
             if leave.is_cancelled() {
                 return;
@@ -224,7 +226,7 @@ impl MembershipLoop {
         }
     }
 
-    /// Waits until another process asks for the home that this one serves.
+    /// Waits until another process requests the home that this one serves.
     async fn wait_for_handover_request(&self) {
         let yielding = match &self.kind {
             MemberKind::Run(yielding) => yielding,
@@ -235,7 +237,7 @@ impl MembershipLoop {
         }
     }
 
-    /// Waits for the lock, and serves. `None`: it could not serve, and tries again.
+    /// Waits for the lock and serves. `None` = it could not serve and will try again.
     async fn take_over(&mut self) -> Option<HomeCoordinator> {
         if !self.may_take_over {
             return std::future::pending().await;
@@ -246,17 +248,17 @@ impl MembershipLoop {
         self.kind.withdraw();
         match started {
             Ok(served) => {
-                tracing::info!(address = served.address(), "this process serves the home now");
+                tracing::info!(address = served.address(), "this process now serves the home");
                 self.role.send_replace(serving_role(&served));
                 Some(served)
             }
             Err(failure) => {
                 let error = &failure.error;
                 match std::mem::replace(&mut self.has_failed, true) {
-                    false => tracing::warn!(%error, "this process cannot serve the home; it tries again"),
+                    false => tracing::warn!(%error, "this process cannot serve the home; retrying"),
                     true => tracing::debug!(%error, "this process cannot serve the home yet"),
                 }
-                // Whoever serves meanwhile is not stopped again for nothing.
+                // Do not stop the new owner again for nothing.
                 self.may_ask_at = Instant::now() + ASK_AFTER_FAILURE;
                 tokio::time::sleep(RETRY_DELAY).await;
                 None
@@ -271,14 +273,14 @@ impl MembershipLoop {
                 match self.cx.home.try_lock() {
                     Ok(Some(lock)) => return lock,
                     Ok(None) => {}
-                    Err(failure) => tracing::warn!(error = %failure.error, "the home's lock cannot be tried"),
+                    Err(failure) => tracing::warn!(error = %failure.error, "cannot try the home's lock"),
                 }
             }
             self.update_owner().await;
         }
     }
 
-    /// Says who serves the home, where that is another process than before, and asks it for the home where that is due.
+    /// Reports a change of the process that serves the home, and requests the home from it when that is due.
     async fn update_owner(&mut self) {
         let Ok(HomeOwnership::Owned(owner)) = self.cx.home.ownership() else { return };
         if owner.address.is_none() || owner.is_gone() {
@@ -303,24 +305,25 @@ fn serving_role(served: &HomeCoordinator) -> MemberRole {
     MemberRole::Serves { address: served.address().to_owned(), tls_address: served.tls_address() }
 }
 
-/// Checks that the owner serves the store that this process was told to use. Otherwise this process could not take over.
+/// Checks that the owner serves the store that this process was configured to use; otherwise this process could
+/// not take over.
 fn check_same_store(home: &Path, owner: &HomeOwner, mark: &str) -> CliResult<()> {
     let serves = match &owner.store {
         Some(store) if store == mark => return Ok(()),
-        Some(_) => "another store than this process was told to use",
-        None => "a store that it does not name",
+        Some(_) => "a different store than this process is configured for",
+        None => "an unnamed store",
     };
     let command = owner.command.map_or_else(|| "docket".to_owned(), |command| command.to_string());
     let message = format!(
-        "`{command}` (process {}) serves {} from {serves}; end it, give both the same store (--store, DATABASE_URL or \
-         `server.store` of docket.toml), or name another home with --home",
+        "`{command}` (process {}) serves {} from {serves}; stop it, give both the same store (--store, DATABASE_URL or \
+         `server.store` of docket.toml), or use another home with --home",
         owner.pid,
         home.display()
     );
     Err(CliError::new(ExitKind::Refused, message))
 }
 
-/// Serves the home, or finds who does.
+/// Serves the home, or finds its owner.
 async fn serve_or_join(
     cx: &mut CliContext,
     args: &ServerArgs,
@@ -337,9 +340,9 @@ async fn serve_or_join(
             return Ok((Some(served), role));
         }
         match cx.home.ownership()? {
-            // A dead owner's lock lingers for a moment; an owner without an address is done in one.
+            // A dead owner's lock lingers briefly, and an owner without an address finishes shortly.
             HomeOwnership::Owned(owner) if owner.address.is_some() && !owner.is_gone() => {
-                // One that was stopped hands the home over later.
+                // A stopped owner will hand the home over later.
                 if !kind.request_handover(cx, args, &owner).await? || Instant::now() >= until {
                     return Ok((None, MemberRole::Joined(owner)));
                 }
@@ -368,7 +371,7 @@ mod tests {
         };
         let check = |store| check_same_store(Path::new("/home"), &owner(store), "this store");
         check(Some("this store")).expect("the same store");
-        for (store, says) in [(Some("that store"), "another store"), (None, "does not name")] {
+        for (store, says) in [(Some("that store"), "a different store"), (None, "unnamed")] {
             let refused = check(store).expect_err("is refused");
             let text = refused.error.to_string();
             assert!(refused.exit == ExitKind::Refused && text.contains(says), "{text}");

@@ -1,4 +1,4 @@
-//! The processes that stay: coordinator, worker, and both in one home.
+//! Long-running processes: coordinator, worker, and both in one home.
 
 pub(crate) mod home_member;
 pub(crate) mod serve;

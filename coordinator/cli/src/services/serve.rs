@@ -1,4 +1,4 @@
-//! `docket serve`: a coordinator alone.
+//! `docket serve`: runs only a coordinator.
 
 use std::path::{Path, PathBuf};
 
@@ -25,16 +25,16 @@ use crate::{
     services::trace_export::TraceExporter,
 };
 
-/// What a person is told who ends a process before it serves.
-pub(crate) const STOPPED_EARLY: &str = "stopped before it served; nothing was started";
+/// Printed when a process is stopped before it serves.
+pub(crate) const STOPPED_EARLY: &str = "stopped before serving; nothing was started";
 
-/// Flags.
+/// Arguments of `docket serve`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Workers reach it with DOCKET_URL and DOCKET_TOKEN, and DOCKET_CA where its certificate is signed by a CA of
-yours. The file `token` in the home is an administrator's; `docket token create` makes others. By a name it is
-called only if `server.hosts` has it.
-With --store postgres://... any number of coordinators may serve the same backlog.
+    after_help = "Workers connect with DOCKET_URL and DOCKET_TOKEN, and DOCKET_CA if its certificate is signed by
+your own CA. The file `token` in the home contains an administrator token; `docket token create`
+creates others. Requests by host name are accepted only for names in `server.hosts`. With --store
+postgres://... any number of coordinators may serve the same backlog.
 
 Examples:
   docket serve
@@ -49,7 +49,7 @@ pub(crate) struct ServeArgs {
 
 fn parse_listen_address(text: &str) -> Result<std::net::SocketAddr, String> {
     text.parse().map_err(|_| {
-        "it must be an address and a port, as 127.0.0.1:7117 or [::1]:0; a name is none".to_owned()
+        "it must be an address and a port, such as 127.0.0.1:7117 or [::1]:0; host names are not accepted".to_owned()
     })
 }
 
@@ -57,37 +57,38 @@ fn parse_listen_address(text: &str) -> Result<std::net::SocketAddr, String> {
 #[derive(Debug, Default, clap::Args)]
 #[group(skip)]
 pub(crate) struct ServerArgs {
-    /// Where to listen; port 0 takes a free one [default: `server.listen` of docket.toml, 127.0.0.1:7117]
+    /// Address to listen on; port 0 picks a free one [default: `server.listen` of docket.toml, 127.0.0.1:7117]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen_address)]
     listen: Option<std::net::SocketAddr>,
-    /// Speak TLS with this certificate, the server's own first in PEM [default: `server.tls_cert`]
+    /// Serve TLS with this PEM certificate chain, the server's own certificate first [default:
+    /// `server.tls_cert`]
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// Its private key [default: `server.tls_key`]
+    /// Private key of the certificate [default: `server.tls_key`]
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Listen beyond this machine without encryption: for networks you trust, or behind a proxy with TLS
+    /// Listen on other than local addresses without encryption: for trusted networks, or behind a TLS proxy
     #[arg(long)]
     insecure: bool,
     /// The store [default: `server.store` of docket.toml, the home's own SQLite database]
     #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true, value_parser = crate::config::values::parse_store_address)]
     store: Option<String>,
-    /// Tests only: appends after whose commit the coordinator dies unanswered, as SEQ@EPOCH
+    /// Tests only: appends after whose commit the coordinator exits without replying, as SEQ@EPOCH
     #[arg(long, hide = true, env = "DOCKET_ANSWERS_LOST", hide_env_values = true, value_delimiter = ',')]
     answers_lost: Vec<LostReply>,
-    /// Tests only: where the coordinator dies while it archives: copied, removed
+    /// Tests only: where the coordinator exits while it archives: copied, removed
     #[arg(long, hide = true, env = "DOCKET_ARCHIVE_DIES", hide_env_values = true)]
     archive_dies: Option<ArchiveFailpoint>,
 }
 
-/// A coordinator that owns the home and says so.
+/// A coordinator that owns the home and has announced itself.
 pub(crate) struct HomeCoordinator {
     local: LocalCoordinator,
     lock: HomeLock,
 }
 
 impl HomeCoordinator {
-    /// Takes the home and starts to serve.
+    /// Takes the home's lock and starts serving.
     pub(crate) async fn start(
         cx: &mut CliContext,
         args: &ServerArgs,
@@ -98,7 +99,7 @@ impl HomeCoordinator {
         Self::start_with_lock(cx, args, command, lock).await
     }
 
-    /// Starts to serve a home whose lock this process has. The settings must have the flags laid over them.
+    /// Starts serving a home whose lock this process holds. The flags must already be applied to the settings.
     pub(crate) async fn start_with_lock(
         cx: &mut CliContext,
         args: &ServerArgs,
@@ -112,24 +113,23 @@ impl HomeCoordinator {
         Ok(Self { local, lock })
     }
 
-    /// Where it answers.
     pub(crate) fn address(&self) -> &str {
         self.local.address()
     }
 
-    /// Where it answers others, where that is somewhere else.
+    /// The address for other clients, if different.
     pub(crate) fn tls_address(&self) -> Option<String> {
         self.local.tls_address()
     }
 
-    /// Ends it, then gives the home back.
+    /// Stops serving, then releases the home.
     pub(crate) async fn stop(self) {
         self.local.stop().await;
         drop(self.lock);
     }
 }
 
-/// How a coordinator is reached whose settings have the flags laid over them.
+/// Determines how the coordinator listens. The flags must already be applied to the settings.
 fn listen_options(cx: &CliContext, args: &ServerArgs) -> CliResult<ListenOptions> {
     let server = &cx.config.server;
     let tls = match (&server.tls_cert, &server.tls_key) {
@@ -147,12 +147,12 @@ fn listen_options(cx: &CliContext, args: &ServerArgs) -> CliResult<ListenOptions
     })
 }
 
-/// Checks that this process could listen where it is told to. The settings must have the flags laid over them.
+/// Checks that this process could listen on its address. The flags must already be applied to the settings.
 pub(crate) async fn check_listen(cx: &CliContext, args: &ServerArgs) -> CliResult<()> {
     listen_options(cx, args)?.check_can_listen().await
 }
 
-/// Starts to serve, which may wait for a database; `None` where a signal ends it before it serves.
+/// Starts serving, which may wait for a database; `None` = a signal stopped it first.
 pub(crate) async fn start_unless_stopped(
     cx: &mut CliContext,
     args: &ServerArgs,
@@ -168,7 +168,7 @@ pub(crate) async fn start_unless_stopped(
     }
 }
 
-/// Lays the flags over the settings.
+/// Applies the flags to the settings.
 pub(crate) fn apply_server_args(cx: &mut CliContext, args: &ServerArgs) -> CliResult<()> {
     if let Some(listen) = args.listen {
         cx.config.server.listen = listen.to_string();
@@ -180,13 +180,14 @@ pub(crate) fn apply_server_args(cx: &mut CliContext, args: &ServerArgs) -> CliRe
     server.validate()
 }
 
-/// Tells whether two processes would serve the same store. A hash, for the address may hold a password.
+/// Returns a fingerprint that tells whether two processes would serve the same store. It is a hash because the
+/// address may contain a password.
 pub(crate) fn store_fingerprint(cx: &CliContext) -> String {
     fingerprint_store(cx.config.store.as_deref(), &cx.home.database_path())
 }
 
-/// The mark of a store, or of the home's own database where none is named. A database file has one mark, by whichever
-/// path it is named.
+/// Fingerprints a store, or the home's own database if none is given. A database file has one fingerprint,
+/// whatever path leads to it.
 fn fingerprint_store(store: Option<&str>, database: &Path) -> String {
     let file = match store {
         None => Some(database),
@@ -194,20 +195,20 @@ fn fingerprint_store(store: Option<&str>, database: &Path) -> String {
     };
     match (file, store) {
         (Some(file), _) => {
-            BlobHash::of(format!("sqlite:{}", canonicalize_lenient(file).display()).as_bytes()).to_string()
+            BlobHash::hash_bytes(format!("sqlite:{}", canonicalize_lenient(file).display()).as_bytes()).to_string()
         }
-        (None, store) => BlobHash::of(store.unwrap_or_default().as_bytes()).to_string(),
+        (None, store) => BlobHash::hash_bytes(store.unwrap_or_default().as_bytes()).to_string(),
     }
 }
 
-/// The path without links, also where the file itself is not there yet.
+/// Canonicalizes a path even if the file itself does not exist.
 fn canonicalize_lenient(file: &Path) -> PathBuf {
     let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let in_folder = || Some(std::fs::canonicalize(whole.parent()?).ok()?.join(whole.file_name()?));
     std::fs::canonicalize(&whole).ok().or_else(in_folder).unwrap_or(whole)
 }
 
-/// Takes the home's lock, or says who has it.
+/// Takes the home's lock, or reports its owner.
 pub(crate) fn lock_home(cx: &CliContext) -> CliResult<HomeLock> {
     match cx.home.lock()? {
         Some(lock) => Ok(lock),
@@ -215,7 +216,7 @@ pub(crate) fn lock_home(cx: &CliContext) -> CliResult<HomeLock> {
     }
 }
 
-/// The refusal that names the process that has the home.
+/// Builds the error that names the process that owns the home.
 pub(crate) fn already_served_error(cx: &CliContext) -> CliResult<CliError> {
     let home = cx.home.path().display();
     let message = match cx.home.ownership()? {
@@ -223,18 +224,18 @@ pub(crate) fn already_served_error(cx: &CliContext) -> CliResult<CliError> {
             let at = owner.address.map_or_else(String::new, |address| format!(" at {address}"));
             let command = owner.command.map_or_else(String::new, |command| format!(" ({command})"));
             format!(
-                "process {}{command} serves {home}{at} already; end it, or name another home with --home",
+                "process {}{command} already serves {home}{at}; stop it, or use another home with --home",
                 owner.pid
             )
         }
         HomeOwnership::Starting | HomeOwnership::Free => {
-            format!("another docket is about to serve {home}; end it, or name another home with --home")
+            format!("another docket process is starting to serve {home}; stop it, or use another home with --home")
         }
     };
     Ok(CliError::new(ExitKind::Refused, message))
 }
 
-/// Says that this process serves the home, to people or programs.
+/// Announces that this process serves the home, to people or programs.
 pub(crate) fn announce_serving(cx: &CliContext, address: &str, tls: Option<String>, workers: u32) {
     if cx.is_json() {
         let mut said = serde_json::json!({
@@ -251,15 +252,15 @@ pub(crate) fn announce_serving(cx: &CliContext, address: &str, tls: Option<Strin
     }
     let dashboard = tls.as_deref().unwrap_or(address).to_owned();
     let address = tls.map_or_else(|| address.to_owned(), |tls| format!("{tls} (here {address})"));
-    let slots = if workers == 0 { String::new() } else { format!(", up to {workers} runs at once") };
+    let slots = if workers == 0 { String::new() } else { format!(", up to {workers} concurrent runs") };
     display::print_line(&format!(
-        "docket serves {} at {address}{slots}; Ctrl-C ends it in order",
+        "docket serves {} at {address}{slots}; press Ctrl-C to stop",
         cx.home.path().display()
     ));
-    display::print_line(&format!("the dashboard is {dashboard}/ui/; `docket dashboard` opens it signed in"));
+    display::print_line(&format!("dashboard: {dashboard}/ui/; `docket dashboard` opens it signed in"));
 }
 
-/// Serves until told to stop.
+/// Serves until stopped.
 pub(crate) async fn run_serve(mut cx: CliContext, args: ServeArgs) -> CliResult {
     logging::init_logging(cx.verbose)?;
     let stop = StopSignals::listen()?;
@@ -293,7 +294,7 @@ mod tests {
         let of_home = || fingerprint_store(None, &home.join("docket.db"));
         for _ in 0..2 {
             assert_eq!(fingerprint_store(Some(&named), Path::new("elsewhere.db")), of_home());
-            // The same once the file is there.
+            // The same once the file exists.
             std::fs::write(home.join("docket.db"), "").expect("writes");
         }
         assert_ne!(fingerprint_store(Some("postgres://db/docket"), &home.join("docket.db")), of_home());

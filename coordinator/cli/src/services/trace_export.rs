@@ -1,11 +1,11 @@
-//! Traces of runs, sent to an OpenTelemetry collector while a coordinator runs here and `telemetry.otlp_endpoint` is
-//! set: OTLP over HTTP in its JSON form.
+//! Exports traces of runs to an OpenTelemetry collector while a coordinator runs here and
+//! `telemetry.otlp_endpoint` is set, by OTLP over HTTP in JSON.
 //!
-//! Follows the log's feed from where it last stood; the first time from its end. Spans are a fold of each run's events
-//! (`docket_schema::trace`), with ids that follow from them: what is sent again after a crash is the same span. A
-//! collector that is away, or takes nothing of us, is waited for longer and longer, and nothing is lost meanwhile, for
-//! the log stays. A log that a backup took the place of was sent before: what comes after its end is sent, not all of
-//! it again. Who serves one store with several coordinators sets the endpoint for one of them.
+//! Follows the log's feed from a saved cursor, the first time from the end of the log. Spans are a fold of each
+//! run's events (`docket_schema::trace`) with derived ids, so a span sent again after a crash is the same span.
+//! A collector that is unavailable or rejects us is retried with increasing delays; nothing is lost, because
+//! the log remains. After a backup was restored, its events were already sent, so export continues from its
+//! end. If several coordinators serve one store, set the endpoint for only one of them.
 
 mod sender;
 
@@ -30,31 +30,31 @@ use crate::{
 };
 use sender::{OtlpSender, SpanDelivery};
 
-/// File in the home that says up to where spans are sent.
+/// File in the home with the export cursor.
 const CURSOR_FILE: &str = "telemetry.position";
-/// How often the feed is asked for more when it had none.
+/// How often an empty feed is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long it waits after what did not work: twice as long each time, up to the longest.
+/// Delays after a failure: doubled from the first to the last.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
-/// Runs whose fold is kept: what is open in a large installation. Others are folded anew from their log.
+/// Number of cached folds: the open runs of a large installation. Others are rebuilt from their log.
 const CACHED_FOLDS_MAX: usize = 2000;
-/// Spans of one request.
+/// Maximum spans per request.
 const SPANS_MAX: usize = 512;
 
-/// What sends traces here, if it is wanted.
+/// The trace exporter of this process, if enabled.
 pub(crate) struct TraceExporter {
     task: tokio::task::JoinHandle<()>,
     stop: CancellationToken,
 }
 
 impl TraceExporter {
-    /// Begins, where an endpoint is set.
+    /// Starts it if an endpoint is set.
     pub(crate) fn start(cx: &CliContext, client: &CoordinatorClient) -> CliResult<Option<Self>> {
         let Some(endpoint) = &cx.config.telemetry.endpoint else { return Ok(None) };
         let sender =
             OtlpSender::new(endpoint, &cx.config.telemetry.service_name, |name| std::env::var(name).ok())
                 .fail_with(ExitKind::Usage, || {
-                    "traces cannot be sent; check the variables OTEL_…".to_owned()
+                    "cannot export traces; check the OTEL_… variables".to_owned()
                 })?;
         let cursor = LogCursor::open(cx.home.path(), CURSOR_FILE, "traces");
         let stop = CancellationToken::new();
@@ -66,16 +66,16 @@ impl TraceExporter {
         Ok(Some(Self { task, stop }))
     }
 
-    /// Ends; what is not sent yet is sent by the next one.
+    /// Stops it; the next exporter sends what is left.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {
-            tracing::error!(%error, "the sender of traces ended badly");
+            tracing::error!(%error, "the trace exporter failed");
         }
     }
 }
 
-/// The folds that are at hand, the longest unused first.
+/// The cached folds, least recently used first.
 #[derive(Default)]
 struct FoldCache {
     folds: HashMap<RunId, (RunSpans, Seq)>,
@@ -122,7 +122,7 @@ impl TraceFollower {
                 }
                 Err(error) => {
                     trouble.report(&format!("{error:#}"));
-                    // Folds may be ahead of what was sent, and another log may stand there.
+                    // Folds may be ahead of what was sent, and the store may now have a different log.
                     at = None;
                     self.folds = FoldCache::default();
                     tokio::time::sleep(wait).await;
@@ -132,7 +132,7 @@ impl TraceFollower {
         }
     }
 
-    /// A page of the feed; whether there was something.
+    /// Processes a page of the feed; returns whether there were events.
     async fn process_page(
         &mut self,
         cursor: &mut LogCursor,
@@ -142,7 +142,7 @@ impl TraceFollower {
             Some(at) => at,
             None => {
                 let begin = self.start_mark(cursor).await?;
-                // Kept before anything is sent: what a collector cannot take now is not skipped.
+                // Saved before anything is sent, so that spans a collector cannot accept now are not skipped.
                 cursor.save(begin);
                 *at.insert(begin)
             }
@@ -166,29 +166,29 @@ impl TraceFollower {
         Ok(true)
     }
 
-    /// Where to read on.
+    /// Returns where to continue reading.
     async fn start_mark(&self, cursor: &LogCursor) -> Result<LogMark, ClientError> {
         if !cursor.has_mark() {
             return self.end_of_log().await;
         }
         match cursor.check_mark(&self.client).await? {
-            // Archived is what ended long ago: what comes behind it was not sent.
+            // Only tasks that ended long ago are archived; later events were not sent.
             CursorCheck::Unchanged(mark) | CursorCheck::Archived(mark) => Ok(mark),
             CursorCheck::Replaced(kept) => {
                 let end = self.end_of_log().await?;
                 tracing::warn!(
                     sent = %kept.position,
                     end = %end.position,
-                    "this is not the log that traces were sent of before, a backup perhaps: what it has was sent, or is \
-                     another store's; traces go on from its end"
+                    "the log is not the one whose traces were sent before, perhaps after a restored backup; its events were already sent or \
+                     belong to another store, so export continues from its end"
                 );
                 Ok(end)
             }
         }
     }
 
-    /// Traces begin with what happens from now on: a log of years is not sent because somebody sets an endpoint. Its end is
-    /// found by halving, for it may be long.
+    /// Export starts with new events: setting an endpoint does not send years of history. The end is found by
+    /// binary search, because the log may be long.
     async fn end_of_log(&self) -> Result<LogMark, ClientError> {
         let most = i64::MAX.unsigned_abs();
         // There is an event at `known`, and none after `beyond`.
@@ -216,7 +216,7 @@ impl TraceFollower {
         let spans = match fold.apply_event(event) {
             Ok(spans) => spans,
             Err(error) => {
-                tracing::debug!(%run, %error, "an event that this build does not know is in no trace");
+                tracing::debug!(%run, %error, "an event that this build does not support is left out of traces");
                 Vec::new()
             }
         };
@@ -228,7 +228,8 @@ impl TraceFollower {
         Ok(spans)
     }
 
-    /// The fold of all that stands before `event`, in its own stream and in those it stands on: those spans were sent.
+    /// Rebuilds the fold of everything before `event`, in its own stream and its parents': those spans were
+    /// sent.
     async fn rebuild_fold(&self, run: RunId, event: &Envelope) -> Result<RunSpans, ClientError> {
         let mut fold = RunSpans::new(run);
         if event.seq > Seq(1) || event.kind == "Forked" {
@@ -236,41 +237,41 @@ impl TraceFollower {
                 if before.stream == event.stream && before.seq >= event.seq {
                     break;
                 }
-                // An unknown event was told when it was first seen.
+                // An unknown event was reported when it was first seen.
                 let _ = fold_event(&mut fold, run, &before);
             }
         }
         Ok(fold)
     }
 
-    /// Sends, and sends again what the collector could not take now.
+    /// Sends spans, retrying what the collector cannot accept now.
     async fn send_spans(&self, spans: &[Span]) -> anyhow::Result<()> {
         match self.sender.send(spans).await? {
             SpanDelivery::Accepted => Ok(()),
             SpanDelivery::PartlyAccepted(why) => {
-                tracing::warn!(spans = spans.len(), %why, "the collector leaves out some of these spans for good");
+                tracing::warn!(spans = spans.len(), %why, "the collector permanently rejected some of these spans");
                 Ok(())
             }
             SpanDelivery::Rejected(why) => {
-                tracing::warn!(spans = spans.len(), %why, "the collector refuses these spans for good; they are left out");
+                tracing::warn!(spans = spans.len(), %why, "the collector permanently rejected these spans; they are skipped");
                 Ok(())
             }
         }
     }
 }
 
-/// What keeps traces from being sent. Told once, and once again where it is something else; and that it is over.
+/// Logs failures of the export: once per distinct failure, and once when it has recovered.
 #[derive(Default)]
 struct ExportFailureLog(Option<String>);
 
 impl ExportFailureLog {
     fn report(&mut self, why: &str) {
         if self.0.as_deref() == Some(why) {
-            tracing::debug!("traces are still not sent: {why}");
+            tracing::debug!("trace export is still failing: {why}");
             return;
         }
         tracing::warn!(
-            "traces are not sent: {why}; it is tried again, each time later, up to every {:?}",
+            "trace export failed: {why}; retrying with increasing delays, up to {:?}",
             RETRY_DELAYS[1]
         );
         self.0 = Some(why.to_owned());
@@ -278,7 +279,7 @@ impl ExportFailureLog {
 
     fn clear(&mut self) {
         if self.0.take().is_some() {
-            tracing::info!("traces are sent again");
+            tracing::info!("trace export has recovered");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `docket up`: coordinator and workers on this machine.
+//! `docket up`: runs a coordinator and workers on this machine.
 
 use docket_worker::client::CoordinatorClient;
 use tokio_util::sync::CancellationToken;
@@ -21,15 +21,16 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Arguments of `docket up`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Ctrl-C lets each run finish its turn, gives it back and ends; a second Ctrl-C ends at once. What was
-given back goes on at the next `docket up`. Drained from elsewhere (`docket workers drain`), it goes on as a coordinator alone.
+    after_help = "Ctrl-C lets each run finish its turn, releases it and exits; a second Ctrl-C exits at once.
+Released runs continue at the next `docket up`. If its worker is drained (`docket workers drain`),
+it continues as a coordinator only.
 
-Any number of `docket run` and one `docket up` share a home. A `docket run` that serves the home hands
-that over to this, which then listens where it is told to, and continues as it was. This also
-continues the task of a `docket run` that was stopped or killed.
+Any number of `docket run` and one `docket up` share a home. A `docket run` that serves the home
+hands it over to `docket up`, which then listens on its configured address, and continues to run.
+`docket up` also continues the task of a `docket run` that was stopped or killed.
 
 Examples:
   docket up
@@ -43,7 +44,7 @@ pub(crate) struct UpArgs {
     worker: worker_supervisor::WorkerArgs,
 }
 
-/// Serves and works until told to stop.
+/// Serves and works until stopped.
 pub(crate) async fn run_up(mut cx: CliContext, args: UpArgs) -> CliResult {
     logging::init_logging(cx.verbose)?;
     let stop = StopSignals::listen()?;
@@ -85,15 +86,15 @@ async fn run_until_stopped(
     let ended = worker.await;
     if ended.is_ok() && !stop.drain.is_cancelled() {
         display::print_note(
-            "the worker has ended: somebody drained it (`docket workers drain`). This goes on as a coordinator \
-             without one; Ctrl-C ends it, and `docket worker` starts a worker for it",
+            "the worker has stopped because it was drained (`docket workers drain`). This process continues as a coordinator \
+             only; Ctrl-C stops it, and `docket worker` starts a new worker",
         );
         stop.drain.cancelled().await;
     }
     announcing.abort();
     deliveries.cancel();
     if let Err(error) = deliverer.await {
-        tracing::error!(%error, "the deliverer ended badly; `docket apply` makes branches by hand");
+        tracing::error!(%error, "the deliverer failed; use `docket apply` to create branches manually");
     }
     if let Some(telemetry) = telemetry {
         telemetry.stop().await;
@@ -101,7 +102,7 @@ async fn run_until_stopped(
     ended
 }
 
-/// Claims to be the one `docket up` of the home.
+/// Claims to be the single `docket up` of the home.
 fn claim_up(cx: &CliContext) -> CliResult<UpClaim> {
     if let Some(lock) = cx.home.lock_for_up()? {
         return Ok(UpClaim::new(lock));
@@ -113,14 +114,14 @@ fn claim_up(cx: &CliContext) -> CliResult<UpClaim> {
         HomeOwnership::Owned(_) | HomeOwnership::Starting | HomeOwnership::Free => Err(CliError::new(
             ExitKind::Refused,
             format!(
-                "another `docket up` works in {} already; end it, or name another home with --home",
+                "another `docket up` already runs in {}; stop it, or use another home with --home",
                 cx.home.path().display()
             ),
         )),
     }
 }
 
-/// Says who serves the home, now and each time that changes.
+/// Prints who serves the home, now and after each change.
 async fn announce_roles(cx: CliContext, mut role: tokio::sync::watch::Receiver<MemberRole>) {
     loop {
         let now = role.borrow_and_update().clone();
@@ -142,8 +143,8 @@ async fn announce_roles(cx: CliContext, mut role: tokio::sync::watch::Receiver<M
                     }));
                 } else {
                     display::print_line(&format!(
-                        "`{command}` (process {}) serves {} at {address}; this works for it, up to {} runs at once, and \
-                         serves the home once that one has ended; Ctrl-C ends it in order",
+                        "`{command}` (process {}) serves {} at {address}; this process works for it, up to {} concurrent runs, and \
+                         takes over when it ends; press Ctrl-C to stop",
                         owner.pid,
                         cx.home.path().display(),
                         cx.config.slots

@@ -1,4 +1,4 @@
-//! `docket worker`: a worker for a coordinator elsewhere, or for this home's.
+//! `docket worker`: runs a worker for a remote coordinator, or for this home's.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -22,11 +22,11 @@ use crate::{
     services::worker_supervisor,
 };
 
-/// Flags.
+/// Arguments of `docket worker`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The coordinator is DOCKET_URL (or --url) with DOCKET_TOKEN, or the one that serves this home. SIGTERM
-lets each run finish its turn and gives it back; a second one ends at once.
+    after_help = "The coordinator is DOCKET_URL (or --url) with DOCKET_TOKEN, or the one that serves this home.
+SIGTERM lets each run finish its turn and releases it; a second SIGTERM exits at once.
 
 Examples:
   DOCKET_URL=https://docket.example.org DOCKET_TOKEN=... docket worker --slots 8
@@ -37,7 +37,7 @@ pub(crate) struct WorkerCommandArgs {
     worker: worker_supervisor::WorkerArgs,
 }
 
-/// Works until told to stop.
+/// Works until stopped.
 pub(crate) async fn run_worker(mut cx: CliContext, args: WorkerCommandArgs) -> CliResult {
     logging::init_logging(cx.verbose)?;
     let stop = StopSignals::listen()?;
@@ -57,24 +57,24 @@ pub(crate) async fn run_worker(mut cx: CliContext, args: WorkerCommandArgs) -> C
         );
     } else {
         display::print_line(&format!(
-            "working for {address}, up to {} runs at once; Ctrl-C ends it in order",
+            "working for {address}, up to {} concurrent runs; press Ctrl-C to stop",
             cx.config.slots
         ));
     }
     worker.await?;
     if !stop.drain.is_cancelled() {
-        display::print_note("ended: somebody drained this worker (`docket workers drain`)");
+        display::print_note("stopped: this worker was drained (`docket workers drain`)");
     }
     Ok(ExitKind::Ok)
 }
 
-/// Whom a worker works for.
+/// The coordinator of a worker.
 struct FoundCoordinator {
-    /// Where it answers now.
+    /// Its current address.
     address: String,
     token: Secret,
-    /// The address of this home, where the coordinator is this home's: the worker stays with the home when another
-    /// process serves it.
+    /// The address of this home, if the coordinator is this home's: the worker then stays with the home when
+    /// another process takes over.
     of_home: Option<String>,
 }
 
@@ -82,7 +82,7 @@ fn find_coordinator(cx: &CliContext) -> CliResult<FoundCoordinator> {
     let given = std::env::var("DOCKET_TOKEN").ok().as_deref().and_then(Secret::new);
     if let Some(url) = &cx.url {
         let token = given.ok_or_else(|| {
-            let message = "DOCKET_TOKEN is not set; it is in the file `token` of the coordinator's home";
+            let message = "DOCKET_TOKEN is not set; the token is in the file `token` of the coordinator's home";
             CliError::new(ExitKind::Refused, message)
         })?;
         return Ok(FoundCoordinator { address: url.trim_end_matches('/').to_owned(), token, of_home: None });
@@ -104,7 +104,7 @@ fn no_coordinator() -> CliError {
     CliError::new(ExitKind::Unreachable, message)
 }
 
-/// Starts a worker in the home as a process of its own, for the coordinator at `address`.
+/// Starts a worker process in the home for the coordinator at `address`.
 pub(crate) async fn start_worker_process(
     cx: &CliContext,
     address: &str,
@@ -135,7 +135,7 @@ pub(crate) async fn start_worker_process(
     start_child(spec).await.fail_with(ExitKind::Failed, failed)
 }
 
-/// The log of the worker's process of this name.
+/// Returns the log file of the worker process of this name.
 pub(crate) fn worker_log_path(cx: &CliContext, name: &str) -> PathBuf {
     cx.home.path().join(format!("worker-{name}.log"))
 }
@@ -149,7 +149,7 @@ fn sandbox_name(cx: &CliContext) -> &'static str {
     }
 }
 
-/// A run process of a worker's process, by the system's own list.
+/// Finds a run process of a worker process in the process list.
 pub(crate) fn find_run_process(worker: i32) -> Option<i32> {
     let threads = std::fs::read_dir(format!("/proc/{worker}/task")).ok()?;
     let children =

@@ -1,4 +1,4 @@
-//! A supervisor in this process: what `up`, `worker` and `run` share.
+//! Starts a supervisor in this process, for `up`, `worker` and `run`.
 
 use crate::config::values;
 use std::{future::Future, num::NonZeroU32, path::PathBuf, time::Duration};
@@ -31,41 +31,41 @@ use crate::{
     tasks::task_checks::check_worker_keys,
 };
 
-/// How long a drain lets runs end their turn: a model's answer may take minutes.
+/// How long a drain waits for runs to end their turn: a model's reply may take minutes.
 const DRAIN_GRACE: Duration = Duration::from_secs(120);
 
 /// Flags of a worker.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(crate) struct WorkerArgs {
-    /// Runs at once [default: `worker.slots` of docket.toml, 2]
+    /// Number of concurrent runs [default: `worker.slots` of docket.toml, 2]
     #[arg(long, value_name = "N")]
     slots: Option<NonZeroU32>,
-    /// Queues to serve, separated by commas [default: all]
+    /// Queues to serve, comma-separated [default: all]
     #[arg(long, value_name = "QUEUES", value_delimiter = ',')]
     queues: Option<Vec<QueueName>>,
-    /// What to say of itself, as gpu=a100,arch=arm64: a task may want a worker that has a label [default:
-    /// `worker.labels` of docket.toml]
+    /// Labels of this worker, e.g. gpu=a100,arch=arm64, which tasks can require [default: `worker.labels` of
+    /// docket.toml]
     #[arg(long, value_name = "LABELS")]
     labels: Option<LabelSet>,
-    /// Walls around commands: auto, bubblewrap, namespaces, none [default: auto]
+    /// Sandbox for commands: auto, bubblewrap, namespaces, none [default: auto]
     #[arg(long, value_name = "KIND", value_parser = parse_sandbox_arg)]
     sandbox: Option<SandboxChoice>,
-    /// The worker's name, for people [default: the host's]
+    /// Name of the worker [default: the host name]
     #[arg(long)]
     name: Option<String>,
-    /// Tests only: where run processes and supervisors die, as JSON
+    /// Tests only: where run processes and supervisors crash, as JSON
     #[arg(long, hide = true, env = "DOCKET_FAILPOINTS", hide_env_values = true, value_parser = parse_failpoints)]
     failpoints: Option<FailpointList>,
 }
 
 pub(crate) fn parse_sandbox_arg(text: &str) -> Result<SandboxChoice, String> {
     crate::config::parse_sandbox_choice(text)
-        .ok_or_else(|| "it is one of auto, bubblewrap, namespaces, none".to_owned())
+        .ok_or_else(|| "it must be one of auto, bubblewrap, namespaces, none".to_owned())
 }
 
 impl WorkerArgs {
-    /// Lays the flags over the settings, and tells the person who starts a worker what its runs will lack.
+    /// Applies the flags to the settings, and warns about what runs will lack.
     pub(crate) fn apply_to(&self, config: &mut Config) {
         config.slots = self.slots.map_or(config.slots, NonZeroU32::get);
         if let Some(queues) = &self.queues {
@@ -77,18 +77,17 @@ impl WorkerArgs {
         config.sandbox = self.sandbox.unwrap_or(config.sandbox);
     }
 
-    /// Where a test wants somebody to die.
+    /// Crash points for tests.
     pub(crate) fn failpoints(&self) -> Vec<Failpoint> {
         self.failpoints.as_ref().map_or_else(Vec::new, |given| given.0.clone())
     }
 
-    /// The name.
     pub(crate) fn name(&self) -> String {
         self.name.clone().unwrap_or_else(host_name)
     }
 }
 
-/// The providers' keys that this process was started with.
+/// The provider keys in this process's environment.
 fn provider_keys() -> impl Iterator<Item = (String, Secret)> {
     PROVIDER_KEY_VARS.iter().filter_map(|(provider, env)| {
         let key = std::env::var(env).ok().as_deref().and_then(Secret::new)?;
@@ -96,26 +95,26 @@ fn provider_keys() -> impl Iterator<Item = (String, Secret)> {
     })
 }
 
-/// A note and no error: tasks may be for a server that wants no key, which a worker hears of only with the task.
+/// Only a note, because tasks may use a server without a key, which a worker learns only from the task.
 fn missing_key_note() -> String {
     format!(
-        "note: no provider's key is set: tasks for a provider's models wait until this is started with {}; a model \
-         server of your own that wants no key needs none",
+        "note: no provider API key is set: tasks that use a provider's models will wait until this is started with {}; a model \
+           server of your own may not need a key",
         PROVIDER_KEY_VARS.map(|(_, env)| env).join(" or ")
     )
 }
 
-/// Whether no task asks a provider for anything: all that have not ended have scripted models; where there is none, such
-/// a model is the usual one.
+/// Whether no task needs a provider key: all open tasks have scripted models, or there is no open task and the
+/// default model is scripted.
 pub(crate) async fn all_tasks_need_no_key(cx: &CliContext, client: &CoordinatorClient) -> bool {
     let is_scripted = |model: &ModelRef| model.provider == "scripted";
     let open = TaskStates::from_states(TaskState::ALL.into_iter().filter(|state| !state.is_ended()));
     let mut query = TaskQuery { state: open, ..TaskQuery::default() };
     let mut is_empty = true;
-    // What cannot be read is no reason to say nothing.
+    // If this cannot be read, the note is shown.
     while let Ok(page) = client.list_tasks(&query).await {
         is_empty &= page.tasks.is_empty();
-        // A flow names the models that are no scripts.
+        // A flow lists the models that are not scripted.
         if !page.tasks.iter().all(|task| Flow::from_spec(&task.spec).models.is_empty()) {
             return false;
         }
@@ -127,7 +126,7 @@ pub(crate) async fn all_tasks_need_no_key(cx: &CliContext, client: &CoordinatorC
     false
 }
 
-/// Places of the log at which somebody dies.
+/// Positions of the log at which a process crashes.
 #[derive(Debug, Clone)]
 struct FailpointList(Vec<Failpoint>);
 
@@ -140,7 +139,7 @@ fn host_name() -> String {
     name.filter(|name| !name.is_empty()).unwrap_or_else(|| "worker".to_owned())
 }
 
-/// For whom to work, and under which name.
+/// The coordinator of a worker, and the worker's name.
 #[derive(Debug)]
 pub(crate) struct WorkerSpec {
     address: String,
@@ -148,14 +147,14 @@ pub(crate) struct WorkerSpec {
     name: String,
     failpoints: Vec<Failpoint>,
     incarnation: IncarnationId,
-    /// Whether the home's coordinator is the one, whichever process that is: the worker is registered there then.
+    /// Whether the coordinator is the home's, whichever process that is: the worker is then registered there.
     is_of_home: bool,
     /// Whether none of its tasks is known to need a key.
     needs_no_key: bool,
 }
 
 impl WorkerSpec {
-    /// Work for the coordinator at `address`.
+    /// A worker for the coordinator at `address`.
     pub(crate) fn new(address: &str, token: Secret, name: String) -> Self {
         let incarnation = docket_worker::clock::new_incarnation();
         Self {
@@ -169,29 +168,29 @@ impl WorkerSpec {
         }
     }
 
-    /// Work for the home's coordinator, whichever process that is at the moment. `address` is the home's own
+    /// A worker for the home's coordinator, whichever process that currently is. `address` is the home's own
     /// ([`docket_worker::client::home_address`]).
     pub(crate) fn for_home(address: &str, token: Secret, name: String) -> Self {
         Self { is_of_home: true, ..Self::new(address, token, name) }
     }
 
-    /// The worker that will do it.
+    /// The incarnation of the worker.
     pub(crate) const fn incarnation(&self) -> IncarnationId {
         self.incarnation
     }
 
-    /// The same, without a note of missing keys where no task needs one.
+    /// Suppresses the note about missing keys if no task needs one.
     pub(crate) fn suppress_key_note(self, needs_no_key: bool) -> Self {
         Self { needs_no_key, ..self }
     }
 
-    /// The same, dying where a test says.
+    /// Adds crash points for tests.
     pub(crate) fn with_failpoints(self, failpoints: Vec<Failpoint>) -> Self {
         Self { failpoints, ..self }
     }
 }
 
-/// Starts a supervisor; the future ends once it has.
+/// Starts a supervisor; the future completes when it has ended.
 pub(crate) fn start_supervisor(
     cx: &CliContext,
     job: WorkerSpec,
@@ -223,13 +222,13 @@ pub(crate) fn start_supervisor(
         run_preflight((cx.config.sandbox, cx.config.sandbox_limits), cx.home.ensure_folder("scratch")?);
     let wishes = [stop.drain.clone(), stop.abort.clone()];
     let signals = stream::iter(wishes).then(|wish| async move { wish.cancelled().await });
-    // Told by who works: whom nothing keeps from it has no other line to read first.
+    // Printed by the process that works: if nothing else delays it, there is no other line to read first.
     if config.keys.is_empty() && cx.config.trusted_base_urls.is_empty() && !job.needs_no_key {
         display::print_note(&missing_key_note());
     }
     Ok(async move {
         let report = supervisor::run_supervisor(config, preflight, Box::pin(signals)).await;
-        // From here on the worker counts as dead: what it still holds is released.
+        // From here on the worker counts as dead: its leases are released.
         drop(registration);
         let report = report.fail_as(ExitKind::Failed)?;
         tracing::info!("{report}");
@@ -240,7 +239,7 @@ pub(crate) fn start_supervisor(
     })
 }
 
-/// A sandbox as runs will have it, around an empty workspace that is removed with the folder.
+/// Creates a sandbox as runs will use it, around an empty workspace that is deleted with the folder.
 pub(crate) async fn prepare_sandbox(
     (choice, limits): (SandboxChoice, Limits),
     scratch: PathBuf,
@@ -255,7 +254,7 @@ pub(crate) async fn prepare_sandbox(
     Ok((Sandbox::prepare(config).await.map_err(|e| flat(&e))?, folder))
 }
 
-/// Reports the layers of a sandbox as runs will have it: a worker without walls must not start.
+/// Reports the layers of the sandbox: a worker without a working sandbox must not start.
 async fn run_preflight(
     settings: (SandboxChoice, Limits),
     scratch: PathBuf,
@@ -283,8 +282,8 @@ mod tests {
     fn missing_key_note_names_the_provider_variables() {
         assert_eq!(
             missing_key_note(),
-            "note: no provider's key is set: tasks for a provider's models wait until this is started with \
-             ANTHROPIC_API_KEY or OPENAI_API_KEY; a model server of your own that wants no key needs none"
+            "note: no provider API key is set: tasks that use a provider's models will wait until this is started with \
+             ANTHROPIC_API_KEY or OPENAI_API_KEY; a model server of your own may not need a key"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! Backlog files: docket's own lines of JSON, Markdown checklists, issues of GitHub, instances of SWE-bench.
-//! Whatever the form, a task is a [`Line`]. What is wrong is told with its line and field, of all lines at once.
+//! Backlog files: docket's own JSON Lines, Markdown checklists, GitHub issues, SWE-bench instances. Every
+//! format yields [`BacklogLine`]s. All faults of a file are reported together, with line and field.
 
 mod github;
 mod json;
@@ -23,30 +23,30 @@ pub(crate) use swe_bench::SweBenchOptions;
 
 use crate::output::error::{CliError, CliResult, ExitKind, FailWith as _};
 
-/// Faults that are shown of one file; with --json more of them are.
+/// Maximum number of faults shown per file; --json shows more.
 const FAULTS_SHOWN_MAX: usize = 10;
-/// Faults of one file after which the rest of it is not looked at.
+/// Number of faults after which the rest of a file is skipped.
 const FAULTS_KEPT: usize = 1000;
-/// Largest file, in bytes: it is held in memory.
+/// Size limit of a file in bytes: it is held in memory.
 pub(crate) const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Most tasks of one file.
+/// Maximum number of tasks per file.
 pub(crate) const TASKS_MAX: usize = 100_000;
 
-/// The form of a backlog.
+/// The format of a backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum BacklogFormat {
-    /// docket's own: JSON objects, one a line or in an array
+    /// docket's own: JSON objects, one per line or in an array
     Jsonl,
-    /// A checklist: `- [ ] a task`, with what is indented under it
+    /// A checklist: `- [ ] a task`, with details indented under it
     Markdown,
-    /// Issues, as `gh issue list --json number,title,body,labels,url,state` or the REST API gives them
+    /// Issues, as returned by `gh issue list --json number,title,body,labels,url,state` or the REST API
     Github,
-    /// Instances of SWE-bench: JSON objects, one a line or in an array
+    /// SWE-bench instances: JSON objects, one per line or in an array
     SweBench,
 }
 
 impl BacklogFormat {
-    /// The word of `--format`.
+    /// The value of `--format`.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Jsonl => "jsonl",
@@ -56,7 +56,7 @@ impl BacklogFormat {
         }
     }
 
-    /// The form of a file, by its name's ending and by what it holds.
+    /// Detects the format of a file from its extension and contents.
     pub(crate) fn detect(file: &Path, text: &str) -> Option<Self> {
         let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or("").to_ascii_lowercase();
         if matches!(ending.as_str(), "md" | "markdown" | "mdx") {
@@ -73,7 +73,7 @@ impl BacklogFormat {
         has_box().then_some(Self::Markdown)
     }
 
-    /// By the names of the first object's fields; it need not be whole.
+    /// Detects the format from the field names of the first object, which may be incomplete.
     fn detect_from_object(text: &str) -> Self {
         let first: String =
             text.lines().take(40).collect::<Vec<_>>().join("\n").chars().take(64 * 1024).collect();
@@ -88,18 +88,17 @@ impl BacklogFormat {
     }
 }
 
-/// What a form needs beside its text.
+/// Options of a format.
 #[derive(Debug, Clone)]
 pub(crate) struct BacklogOptions {
-    /// The form.
     pub(crate) format: BacklogFormat,
     /// For issues: the priorities of labels.
     pub(crate) labels: Vec<LabelPriority>,
-    /// For SWE-bench: where clones are.
+    /// For SWE-bench: the location of clones.
     pub(crate) clones: Option<SweBenchOptions>,
 }
 
-/// Everything that is wrong with a file; what is shown of it is bounded.
+/// All faults of a file; only a limited number is shown.
 #[derive(Debug, Default)]
 pub(crate) struct BacklogFaults {
     shown: Vec<(usize, String)>,
@@ -107,11 +106,11 @@ pub(crate) struct BacklogFaults {
     is_of_all: bool,
 }
 
-/// Longest text of a fault, in characters: it may repeat what the file holds.
+/// Maximum length of a fault in characters: it may repeat content of the file.
 const FAULT_CHARS_MAX: usize = 400;
 
 impl BacklogFaults {
-    /// A fault of this line.
+    /// Adds a fault of this line.
     pub(crate) fn add(&mut self, line: usize, what: impl Into<String>) {
         self.count += 1;
         if self.shown.len() < FAULTS_KEPT {
@@ -119,24 +118,24 @@ impl BacklogFaults {
         }
     }
 
-    /// A fault of this line that is all tasks' and cannot be left out with it: tasks without the limit that a person
-    /// wanted for them cost what nobody wanted to pay.
+    /// Adds a fault of this line that concerns all tasks, so that it cannot be skipped with the line: tasks
+    /// without their intended limit could cost more than anyone wants to pay.
     pub(crate) fn add_for_all_tasks(&mut self, line: usize, what: impl Into<String>) {
         self.is_of_all = true;
         self.add(line, what);
     }
 
-    /// Whether one of them is all tasks'.
+    /// Whether one of them concerns all tasks.
     pub(crate) const fn is_of_all(&self) -> bool {
         self.is_of_all
     }
 
-    /// So many that what follows is not looked at.
+    /// Whether there are so many that the rest is skipped.
     pub(crate) fn has_reached_limit(&self) -> bool {
         self.count >= FAULTS_KEPT
     }
 
-    /// Each with its line and its field, if it is one field's.
+    /// Returns each fault with its line and, if known, its field.
     pub(crate) fn list_with_fields(&self) -> Vec<(usize, Option<&str>, &str)> {
         let field = |what: &'_ str| -> Option<usize> { what.strip_prefix('`')?.find('`') };
         let mut all: Vec<(usize, Option<&str>, &str)> = self
@@ -148,12 +147,11 @@ impl BacklogFaults {
         all
     }
 
-    /// How many.
     pub(crate) const fn count(&self) -> usize {
         self.count
     }
 
-    /// A line each, the first of the file first.
+    /// Formats one line per fault, in the order of the file.
     pub(crate) fn format_lines(&self, name: &str) -> Vec<String> {
         let mut shown = self.shown.clone();
         shown.sort_by_key(|(line, _)| *line);
@@ -162,49 +160,47 @@ impl BacklogFaults {
             shown.iter().map(|(line, what)| format!("{name}:{line}: {what}")).collect();
         let more = self.count - lines.len();
         if more > 0 {
-            let rest = if self.has_reached_limit() { "; what follows was not looked at" } else { "" };
+            let rest = if self.has_reached_limit() { "; the rest was not checked" } else { "" };
             lines.push(format!("and {more} more{rest}"));
         }
         lines
     }
 
-    /// All of them as one failure.
+    /// Combines all of them in one error.
     pub(crate) fn to_error(&self, name: &str) -> CliError {
         CliError::new(ExitKind::Usage, self.format_lines(name).join("\n"))
     }
 }
 
-/// What a file held that is no task to be done.
+/// Entries of a file that are not open tasks.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct SkippedEntries {
-    /// Boxes that are ticked, issues that are closed.
+    /// Checked boxes and closed issues.
     pub(crate) done: usize,
     /// Pull requests among issues.
     pub(crate) pull_requests: usize,
 }
 
-/// What was read of a file.
+/// The contents of a backlog file.
 #[derive(Debug, Default)]
 pub(crate) struct ParsedBacklog {
     /// Its tasks, with their lines.
     pub(crate) entries: Vec<(usize, BacklogLine)>,
-    /// What is wrong.
     pub(crate) faults: BacklogFaults,
-    /// What is no task.
     pub(crate) skipped: SkippedEntries,
-    /// Lines that repeat an earlier one, and that one.
+    /// Lines that repeat an earlier one, with that line.
     pub(crate) repeated: Vec<(usize, usize)>,
-    /// What its tasks may use together, by a line of its own.
+    /// The shared budget of its tasks, if a line sets one.
     pub(crate) budget: Option<Budget>,
 }
 
-/// Whether a file is a backlog by its name.
+/// Whether a file is a backlog according to its name.
 pub(crate) fn is_backlog(file: &Path) -> bool {
     let ending = file.extension().and_then(|ending| ending.to_str());
     ending.is_some_and(|ending| ["jsonl", "ndjson"].iter().any(|known| ending.eq_ignore_ascii_case(known)))
 }
 
-/// The tasks of a text, in its order.
+/// Parses the tasks of a text in its order.
 pub(crate) fn parse(text: &str, reading: &BacklogOptions) -> ParsedBacklog {
     let text = text.trim_start_matches('\u{feff}');
     let mut read = ParsedBacklog::default();
@@ -214,7 +210,7 @@ pub(crate) fn parse(text: &str, reading: &BacklogOptions) -> ParsedBacklog {
             json::for_each_object(text, faults, |at, line, faults| match json::parse_item(line) {
                 Ok(json::BacklogItem::Task(line)) => entries.push((at, *line)),
                 Ok(json::BacklogItem::Budget(_)) if budget.is_some() => {
-                    let why = "`budget`: the file has one already; it is of all its tasks together";
+                    let why = "`budget`: the file already has one; it applies to all its tasks together";
                     faults.add_for_all_tasks(at, why);
                 }
                 Ok(json::BacklogItem::Budget(said)) => *budget = Some(said),
@@ -228,11 +224,11 @@ pub(crate) fn parse(text: &str, reading: &BacklogOptions) -> ParsedBacklog {
             Some(clones) => swe_bench::read_instances(text, clones, &mut read),
             None => read
                 .faults
-                .add(1, "these are instances of SWE-bench; say with --repos DIR where the clones are"),
+                .add(1, "these are SWE-bench instances; give the folder of the clones with --repos DIR"),
         },
     }
     if let Some((line, _)) = read.entries.get(TASKS_MAX) {
-        read.faults.add(*line, format!("a file has at most {TASKS_MAX} tasks; split it"));
+        read.faults.add(*line, format!("a file can have at most {TASKS_MAX} tasks; split it"));
         read.entries.truncate(TASKS_MAX);
     }
     drop_duplicates(&mut read);
@@ -240,8 +236,8 @@ pub(crate) fn parse(text: &str, reading: &BacklogOptions) -> ParsedBacklog {
     read
 }
 
-/// Brings each task behind those that it waits for, in the order of the file otherwise, and names of lines that
-/// were dropped to those that stay. What waits for nobody, or for itself, is a fault.
+/// Orders each task after its dependencies, otherwise as in the file, and redirects references to dropped
+/// duplicates. An unknown or circular dependency is a fault.
 fn order_by_dependencies(read: &mut ParsedBacklog) {
     let mut at: HashMap<&str, usize> = HashMap::new();
     let mut bad: Vec<(usize, String)> = Vec::new();
@@ -250,7 +246,7 @@ fn order_by_dependencies(read: &mut ParsedBacklog) {
             && let first = *at.entry(key).or_insert(n)
             && first != n
         {
-            bad.push((*line, format!("`key`: line {} is called `{key}` already", read.entries[first].0)));
+            bad.push((*line, format!("`key`: line {} already has the key `{key}`", read.entries[first].0)));
         }
     }
     let mut waits: Vec<Vec<usize>> = vec![Vec::new(); read.entries.len()];
@@ -260,11 +256,12 @@ fn order_by_dependencies(read: &mut ParsedBacklog) {
                 Some(first) => waits[n].push(*first),
                 None if name.parse::<TaskId>().is_ok() => {}
                 None => bad
-                    .push((*line, format!("`after`: no line has the key `{name}`, and it is no task's id"))),
+                    .push((*line, format!("`after`: no line has the key `{name}`, and it is not a task id"))),
             }
         }
     }
-    // Each is placed once all that it waits for are; a stack of its own, for a chain may be as long as the file.
+    // A task is placed after all its dependencies; an explicit stack, because a chain may be as long as the
+    // file.
     let (mut state, mut order) = (vec![0_u8; waits.len()], Vec::with_capacity(waits.len()));
     for n in 0..waits.len() {
         let mut stack = vec![(n, 0)];
@@ -283,7 +280,7 @@ fn order_by_dependencies(read: &mut ParsedBacklog) {
                     if state[*first] == 1 {
                         bad.push((
                             read.entries[task].0,
-                            format!("`after`: it waits for itself, by line {}", read.entries[*first].0),
+                            format!("`after`: it depends on itself, through line {}", read.entries[*first].0),
                         ));
                     } else {
                         stack.push((*first, 0));
@@ -298,7 +295,7 @@ fn order_by_dependencies(read: &mut ParsedBacklog) {
             std::mem::take(&mut read.entries).into_iter().map(Some).collect();
         read.entries = order.into_iter().filter_map(|n| old[n].take()).collect();
     }
-    // Told once: what is dropped here is no fault of what waits for it.
+    // Reported once: a dropped line is not a fault of the lines that depend on it.
     let dropped: std::collections::HashSet<usize> = bad.iter().map(|(line, _)| *line).collect();
     read.entries.retain(|(line, _)| !dropped.contains(line));
     for (line, why) in bad {
@@ -306,7 +303,7 @@ fn order_by_dependencies(read: &mut ParsedBacklog) {
     }
 }
 
-/// Drops what is asked twice: under one key, or alike in all but when it is to run.
+/// Drops duplicates: the same key, or equal except for the scheduled time.
 fn drop_duplicates(read: &mut ParsedBacklog) {
     let mut met: HashMap<[u8; 32], usize> = HashMap::new();
     let repeated = &mut read.repeated;
@@ -323,7 +320,7 @@ fn drop_duplicates(read: &mut ParsedBacklog) {
     });
 }
 
-/// Reads the policies that lines name, each file once; `folder` is the backlog's.
+/// Reads the policies that lines refer to, each file once; `folder` is the backlog's.
 pub(crate) fn load_policies(read: &mut ParsedBacklog, folder: &Path) {
     let mut files: HashMap<PathBuf, Result<Policy, String>> = HashMap::new();
     let faults = &mut read.faults;
@@ -341,10 +338,10 @@ pub(crate) fn load_policies(read: &mut ParsedBacklog, folder: &Path) {
     });
 }
 
-/// The tasks of a file of docket's own form, for who tries each of them in the same way.
+/// Reads the tasks of a file in docket's own format, for commands that run each of them in the same way.
 ///
 /// # Errors
-/// Usage, with every line that is wrong, its field and what it must be.
+/// Fails with a usage error that lists every invalid line, its field and what it must be.
 pub(crate) fn read_backlog(file: &Path) -> CliResult<Vec<BacklogLine>> {
     let text = std::fs::read_to_string(file).fail_with(ExitKind::Usage, || {
         format!("cannot read the backlog {}; is it UTF-8 text?", file.display())
@@ -352,22 +349,22 @@ pub(crate) fn read_backlog(file: &Path) -> CliResult<Vec<BacklogLine>> {
     parse_tasks(&text, &file.display().to_string())
 }
 
-/// The tasks of a text that came from `name`; errors as [`read`].
+/// Parses the tasks of a text from `name`; same errors as [`read_backlog`].
 pub(crate) fn parse_tasks(text: &str, name: &str) -> CliResult<Vec<BacklogLine>> {
     let mut read =
         parse(text, &BacklogOptions { format: BacklogFormat::Jsonl, labels: Vec::new(), clones: None });
     load_policies(&mut read, Path::new(name).parent().unwrap_or(Path::new("")));
     for (at, first) in &read.repeated {
-        read.faults.add(*at, format!("the same task as in line {first}"));
+        read.faults.add(*at, format!("duplicate of the task in line {first}"));
     }
     for (at, line) in &read.entries {
         if let Some(field) = line.field_fixed_by_compare() {
             read.faults
-                .add(*at, format!("`{field}` is for `docket import`; here flags say it, of all tasks alike"));
+                .add(*at, format!("`{field}` only works with `docket import`; here it is set by flags, for all tasks alike"));
         }
     }
     if read.budget.is_some() {
-        read.faults.add(1, "`budget` is for `docket import`; here flags say it, of all tasks alike");
+        read.faults.add(1, "`budget` only works with `docket import`; here it is set by flags, for all tasks alike");
     }
     if read.faults.count() > 0 {
         return Err(read.faults.to_error(name));
@@ -378,12 +375,12 @@ pub(crate) fn parse_tasks(text: &str, name: &str) -> CliResult<Vec<BacklogLine>>
     Ok(read.entries.into_iter().map(|(_, line)| line).collect())
 }
 
-/// A file without a task.
+/// The error for a file without tasks.
 pub(crate) fn no_tasks_error(name: &str) -> CliError {
     CliError::new(
         ExitKind::Usage,
         format!(
-            "{name} holds no task: each line is an object with `text`, as {{\"text\": \"Mend the rounding\"}}"
+            "{name} contains no task: each line is an object with `text`, such as {{\"text\": \"Fix the rounding\"}}"
         ),
     )
 }

@@ -1,4 +1,4 @@
-//! Flags for what must hold before a task is leased: `submit` and `run`.
+//! Flags for the conditions under which a task is leased: `submit` and `run`.
 
 use docket_schema::{
     ids::StreamId,
@@ -8,25 +8,25 @@ use docket_worker::client::CoordinatorClient;
 
 use crate::{connect::resolve, output::error::CliResult};
 
-/// See the module.
+/// Conditions for leasing a task.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(skip)]
 pub(crate) struct ConditionArgs {
-    /// Only once this task is completed; several with commas, or the flag again
+    /// Run only after this task is completed; comma-separated, or repeat the flag
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     after: Vec<String>,
-    /// What then, if one of those is cancelled or discarded: hold (it goes on waiting, that one may be retried),
-    /// cancel (this one too) or run [default: hold]
+    /// What to do if one of those is cancelled or discarded: hold (keep waiting, as it may be retried), cancel
+    /// (this task too) or run [default: hold]
     #[arg(long, value_name = "WHAT", requires = "after", value_parser = parse_if_failed)]
     if_failed: Option<DependencyFailurePolicy>,
-    /// Not while other tasks with this key run: one writer per branch, say. A task that waits for a person, its
-    /// provider or its backoff does not run, and lets others go meanwhile
+    /// Do not run concurrently with other tasks of this key, e.g. one writer per branch. A task that waits for
+    /// a person, its provider or a retry does not count as running
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// How many of that key may run at a time; of tasks that say different things, the least holds
+    /// Maximum concurrent tasks of that key; if tasks differ, the lowest value applies
     #[arg(long, value_name = "N", default_value_t = 1, requires = "key", value_parser = clap::value_parser!(u32).range(1..))]
     key_max: u32,
-    /// Only on a worker with these labels, as gpu=a100,arch=arm64 (`docket worker --labels`)
+    /// Run only on a worker with these labels, e.g. gpu=a100,arch=arm64 (`docket worker --labels`)
     #[arg(long, value_name = "LABELS", default_value = "", hide_default_value = true)]
     selector: LabelSet,
 }
@@ -41,11 +41,11 @@ impl ConditionArgs {
         &self.selector
     }
 
-    /// With the ids that were meant.
+    /// Resolves the ids of dependencies.
     pub(crate) async fn resolve_conditions(&self, client: &CoordinatorClient) -> CliResult<LeaseConditions> {
         let mut after = Vec::new();
         for text in &self.after {
-            // An archived one is known by how it ended.
+            // An archived task is represented by how it ended.
             after.push(match resolve::resolve_archived(client, text).await? {
                 Some(StreamId::Task(task)) => task,
                 Some(StreamId::Run(_) | StreamId::Queue(_) | StreamId::System(_)) | None => {

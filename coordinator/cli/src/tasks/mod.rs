@@ -1,4 +1,4 @@
-//! A task as people write it: flags, backlog files, checks before it is made.
+//! Tasks as people write them: flags, backlog files, and the checks before submission.
 
 pub(crate) mod backlog;
 pub(crate) mod conditions;

@@ -1,4 +1,4 @@
-//! The repository of a task, pinned at a commit as it is submitted; and what is told of what that leaves out.
+//! Pins the repository of a task at a commit when it is submitted, and reports what the base does not contain.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Pins a repository, and tells what that leaves out.
+/// Pins a repository and prints notes about what its base does not contain.
 pub(crate) async fn pin_and_note(
     cx: &CliContext,
     upload: &mut BlobUpload<'_>,
@@ -33,7 +33,7 @@ pub(crate) async fn pin_and_note(
     Ok(pinned.base)
 }
 
-/// A repository, or a commit, that cannot be a task's base is the command line's fault.
+/// An unusable repository or commit is a usage error.
 const fn exit_for_pin_error(error: &PinError) -> ExitKind {
     match error {
         PinError::NoRepository { .. }
@@ -48,17 +48,17 @@ const fn exit_for_pin_error(error: &PinError) -> ExitKind {
     }
 }
 
-/// What is told of a base that was pinned.
+/// Formats a note about a pinned base.
 pub(crate) fn format_pin_note(note: &PinNote) -> String {
     match note {
         PinNote::EmptySubmodule(path) => format!(
-            "the submodule {path} is an empty folder for the task: its commit is not on this machine; \
-             `git submodule update --init {path}` fetches it"
+            "the submodule {path} is an empty folder in the task: its commit is not on this machine; \
+             run `git submodule update --init {path}` to fetch it"
         ),
         PinNote::FilledSubmodule(path) => {
-            format!("the submodule {path} is filled at its recorded commit; the task cannot change it")
+            format!("the submodule {path} is at its recorded commit; the task cannot change it")
         }
-        PinNote::LfsPointer(path) => format!("{path} is in Git LFS; the task sees its pointer"),
+        PinNote::LfsPointer(path) => format!("{path} is stored in Git LFS; the task sees its pointer"),
         PinNote::DirtyIncluded(1) => "1 uncommitted path is part of the task's base".to_owned(),
         PinNote::DirtyIncluded(count) => format!("{count} uncommitted paths are part of the task's base"),
     }
@@ -66,6 +66,6 @@ pub(crate) fn format_pin_note(note: &PinNote) -> String {
 
 pub(crate) fn canonicalize_folder(path: &Path) -> CliResult<PathBuf> {
     std::fs::canonicalize(path).fail_with(ExitKind::Usage, || {
-        format!("there is no folder {}; name an existing one with --repo", path.display())
+        format!("no folder {}; name an existing one with --repo", path.display())
     })
 }

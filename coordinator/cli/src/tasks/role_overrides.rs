@@ -1,4 +1,4 @@
-//! Who plays the roles of a task's engine: flags over settings, and one model over all of them.
+//! Resolves role overrides of a task: flags take precedence over settings, and --model applies to every role.
 
 use docket_schema::{message::ModelRef, task::RoleOverride};
 use docket_worker::engine::{self, Engine as _, TeamEngine};
@@ -17,18 +17,16 @@ pub(crate) struct RoleModel {
 }
 
 impl RoleModel {
-    /// The role.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The model.
     pub(crate) const fn model(&self) -> &ModelRef {
         &self.model
     }
 }
 
-/// What is asked of an engine's roles by flags alone, beside a main model.
+/// Returns the role overrides from flags alone, in addition to a main model.
 pub(crate) fn overrides_from_flags(
     engine: &str,
     roles: &[RoleModel],
@@ -42,22 +40,23 @@ pub(crate) fn overrides_from_flags(
     Ok(asked)
 }
 
-/// Reads one.
+/// Parses `NAME=MODEL`.
 pub(crate) fn parse_role_model(text: &str) -> Result<RoleModel, String> {
-    let (name, model) = text.split_once('=').ok_or("it must be NAME=MODEL, as coder=openai:gpt-4.1-mini")?;
+    let (name, model) = text.split_once('=').ok_or("it must be NAME=MODEL, such as coder=openai:gpt-4.1-mini")?;
     Ok(RoleModel { name: name.trim().to_owned(), model: values::parse_model(model.trim())? })
 }
 
-/// What flags say of models.
+/// The model flags.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoleFlags<'a> {
-    /// `--model`: of every role.
+    /// `--model`: applies to every role.
     pub(crate) model: Option<&'a ModelRef>,
     /// `--role`.
     pub(crate) roles: &'a [RoleModel],
 }
 
-/// What a task asks of the roles of its engine, in their order: flags over settings; none names the main model again.
+/// Returns a task's overrides for the roles of its engine, in their order: flags take precedence over settings,
+/// and overrides equal to the main model are dropped.
 pub(crate) fn resolve_role_overrides(
     cx: &CliContext,
     engine: &str,
@@ -73,7 +72,7 @@ pub(crate) fn resolve_role_overrides(
     Ok(asked)
 }
 
-/// A model beside the main one, asked at the same server where it says none; none where it is the main one again.
+/// A secondary model, with the main model's server unless it names one; `None` if it equals the main model.
 pub(crate) fn secondary_model(main: &ModelRef, model: Option<ModelRef>) -> CliResult<Option<ModelRef>> {
     let Some(model) = model else { return Ok(None) };
     let same = model.provider == main.provider;
@@ -83,7 +82,7 @@ pub(crate) fn secondary_model(main: &ModelRef, model: Option<ModelRef>) -> CliRe
     Ok((model != *main).then_some(model))
 }
 
-/// Why runs of an engine with these roles give nothing away.
+/// Returns why runs of an engine with these roles cannot delegate.
 pub(crate) fn delegation_unavailable_reason(engine: &str, asked: &[RoleOverride]) -> Option<String> {
     let defined = engine::resolve_roles(&*engine::newest_engine(engine)?, asked).ok()?;
     engine::cannot_delegate_reason(engine, &defined)
@@ -94,9 +93,9 @@ fn merge_role_overrides(
     engine: &str,
     flags: RoleFlags<'_>,
 ) -> Result<Vec<RoleOverride>, String> {
-    // An engine that there is not is told elsewhere.
+    // An unknown engine is reported elsewhere.
     let Some(engine) = engine::newest_engine(engine) else { return Ok(Vec::new()) };
-    // Settings are for all engines: what they say of another one's roles is not this one's.
+    // Settings cover all engines; overrides of roles that this engine does not have are ignored.
     let mut asked: Vec<RoleOverride> =
         if engine.engine_ref() == TeamEngine.engine_ref() { team.to_vec() } else { Vec::new() };
     let known = engine::resolve_roles(&*engine, &asked).map_err(|error| error.to_string())?;
@@ -122,7 +121,7 @@ fn merge_role_overrides(
     }
     let defined = engine::resolve_roles(&*engine, &asked).map_err(|error| format!("--role: {error}"))?;
     if flags.model.is_some() && !flags.roles.is_empty() {
-        return Err("--model is the model of every role, and --role names another: leave one of them out; the model of \
+        return Err("--model applies to every role, but --role names a different one: leave one of them out; the model of \
                     roles that --role does not name comes from `task.model` of docket.toml, or DOCKET_MODEL"
             .to_owned());
     }
@@ -174,7 +173,7 @@ mod tests {
         assert!(with_model.iter().all(|role| role.temperature_milli == Some(200)), "it is the model alone");
         let both =
             merge_role_overrides((&file, &[]), "review", RoleFlags { model: Some(&main), roles: &flags });
-        assert!(both.is_err_and(|error| error.starts_with("--model is the model of every role")));
+        assert!(both.is_err_and(|error| error.starts_with("--model applies to every role")));
     }
 
     #[test]

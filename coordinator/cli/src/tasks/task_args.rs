@@ -1,4 +1,4 @@
-//! The flags of a task, shared by every command that makes one, and the task that they ask for.
+//! Flags of a task, shared by every command that creates one, and the task built from them.
 
 use crate::history::blobs;
 use crate::tasks::policy_file;
@@ -44,122 +44,125 @@ use crate::{
     },
 };
 
-/// What is asked, for `submit` and `run`.
+/// The task flags of `submit` and `run`.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(crate) struct TaskArgs {
-    /// The task in your words; its first line is the title
+    /// The task in your own words; the first line is the title
     #[arg(required_unless_present = "file", conflicts_with = "file", value_name = "TASK")]
     pub(crate) text: Option<String>,
-    /// The task from a file; `-` is standard input
+    /// Read the task from a file; `-` for standard input
     #[arg(long, short = 'f', value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// The repository: this folder, or one that holds it
+    /// The repository: this folder, or one that contains it
     #[arg(long, value_name = "DIR", required_unless_present = "empty", conflicts_with = "empty")]
     pub(crate) repo: Option<PathBuf>,
-    /// No repository: start from an empty folder
+    /// Start from an empty folder, without a repository
     #[arg(long)]
     pub(crate) empty: bool,
     /// Branch, tag or commit to start from [default: HEAD]
     #[arg(long, value_name = "REV", conflicts_with = "include_dirty")]
     pub(crate) commit: Option<String>,
-    /// Start from the work tree as it is, with what is not committed
+    /// Include uncommitted changes of the work tree
     #[arg(long)]
     pub(crate) include_dirty: bool,
-    /// anthropic:NAME, openai:NAME (chat completions, as most servers speak it), openai-responses:NAME (for
+    /// anthropic:NAME, openai:NAME (chat completions, which most servers support), openai-responses:NAME (for
     /// OpenAI's own reasoning models) or scripted:NAME [default: `task.model` of docket.toml]
     #[arg(long, short, value_name = "MODEL", value_parser = parse_model)]
     pub(crate) model: Option<ModelRef>,
-    /// Where the model's API is, for Ollama, vLLM, llama.cpp and the like; also that of the task's other models
-    /// of the same protocol. A worker sends its key only to servers of its `worker.base_urls`
+    /// Base URL of the model's API, for Ollama, vLLM, llama.cpp and similar servers; also used for the task's
+    /// other models of the same protocol. A worker sends its API key only to servers in its `worker.base_urls`
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
-    /// A cheap model that looks around until something is to be changed; --model then takes over [default:
+    /// A cheap model that explores until something is to be changed; then --model takes over [default:
     /// `task.explore_model` of docket.toml]
     #[arg(long, value_name = "MODEL", value_parser = parse_model)]
     pub(crate) explore_model: Option<ModelRef>,
-    /// A model that stands in where one stays overloaded [default: `task.fallback_model` of docket.toml]
+    /// Model to use while another stays overloaded [default: `task.fallback_model` of docket.toml]
     #[arg(long, value_name = "MODEL", value_parser = parse_model)]
     pub(crate) fallback_model: Option<ModelRef>,
-    /// The model of one role of the engine, as coder=openai:gpt-4.1-mini; may be given more than once, and not beside
-    /// --model, which is every role's [default: `roles.NAME.model` of docket.toml, else the task's model]
+    /// Model of one role of the engine, e.g. coder=openai:gpt-4.1-mini; can be repeated. Cannot be combined
+    /// with --model, which applies to every role [default: `roles.NAME.model` of docket.toml, else the task's
+    /// model]
     #[arg(long, value_name = "NAME=MODEL", value_parser = role_overrides::parse_role_model)]
     pub(crate) role: Vec<RoleModel>,
-    /// For scripted models: the script, TOML or JSON
+    /// Script of a scripted model, TOML or JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) script: Option<PathBuf>,
     /// Engine [default: `task.engine` of docket.toml, react]
     #[arg(long)]
     pub(crate) engine: Option<String>,
-    /// Queue
+    /// Queue to submit to
     #[arg(long, default_value = "default")]
     pub(crate) queue: QueueName,
-    /// Higher goes first: a point is worth a minute of waiting, so that nothing waits for ever
+    /// Priority; higher runs first. One point is worth a minute of waiting, so no task waits forever
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "N",
           value_parser = clap::value_parser!(i16).range(-i64::from(PRIORITY_MAX)..=i64::from(PRIORITY_MAX)))]
     pub(crate) priority: i16,
-    /// Not before this instant, as 2026-01-31T02:00:00Z
+    /// Do not run before this time, e.g. 2026-01-31T02:00:00Z
     #[arg(long, value_name = "TIME")]
     pub(crate) at: Option<Timestamp>,
-    /// While a task with this key is not ended, another is not accepted
+    /// Deduplication key: reject the task while another one with this key has not ended
     #[arg(long, value_name = "KEY")]
     pub(crate) dedup: Option<String>,
-    /// The shell line that tests the work; it must pass at the end [default: found by looking]
+    /// Shell command that tests the work; it must pass at the end [default: detected]
     #[arg(long, value_name = "CMD")]
     pub(crate) tests: Option<String>,
     /// Branch for the result
     #[arg(long, value_name = "NAME")]
     pub(crate) branch: Option<String>,
-    /// Push the result as that branch [default: docket/ID] to the repository's remote, from the machine that has it
+    /// Push the result to the repository's remote as that branch [default: docket/ID], from the machine that
+    /// has the repository
     #[arg(long)]
     pub(crate) push: bool,
-    /// A path that must exist at the end; may be given more than once
+    /// Path that must exist at the end; can be repeated
     #[arg(long, value_name = "PATH", value_parser = parse_workspace_path)]
     pub(crate) require: Vec<WorkspacePath>,
-    /// A shell line that makes a fresh workspace ready; may be given more than once
+    /// Shell command that prepares a fresh workspace; can be repeated
     #[arg(long, value_name = "CMD")]
     pub(crate) setup: Vec<String>,
-    /// What the model may do, from a file; a worker's own policy stays in force beside it (`docket policy check`)
+    /// Policy file: what the model may do, in addition to the worker's own policy (`docket policy check`)
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
-    /// Which tools the model has: core, the seven, or wide, 26 for files, git, commands, Python environments and
-    /// memory [default: `run.tool_set` of docket.toml, core]
+    /// Tools of the model: core (seven) or wide (26 for files, git, commands, Python environments and memory)
+    /// [default: `run.tool_set` of docket.toml, core]
     #[arg(long, value_name = "SET", value_parser = parse_tool_set)]
     pub(crate) tools: Option<ToolSet>,
-    /// Turns before the run ends as failed
+    /// Maximum number of turns before the run fails
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(TURNS_MAX)))]
     pub(crate) turns: Option<u32>,
-    /// How large the task is: whether none, a brief or a detailed intent preview comes before the first change
-    /// (low, medium, high) [default: judged by its words]
+    /// Size of the task: whether no, a brief or a detailed intent preview precedes the first change (low,
+    /// medium, high) [default: judged from its text]
     #[arg(long, value_name = "SIZE", value_parser = parse_complexity)]
     pub(crate) complexity: Option<TaskComplexity>,
-    /// Let the run give pieces of its work to child tasks, so deep [default: `run.delegation_depth_max` of docket.toml]
+    /// Allow delegation to child tasks, up to this depth [default: `run.delegation_depth_max` of docket.toml]
     #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(0..=i64::from(DELEGATION_DEPTH_MAX)))]
     pub(crate) delegate: Option<u32>,
-    /// How hard the main model thinks (low, medium, high) [default: `run.effort` of docket.toml, else the provider's]
+    /// Reasoning effort of the main model (low, medium, high) [default: `run.effort` of docket.toml, else the
+    /// provider's]
     #[arg(long, value_name = "EFFORT", value_parser = parse_effort)]
     pub(crate) effort: Option<ReasoningEffort>,
-    /// Sampling temperature of the main model, from 0 to 2; not sent to one of Anthropic's that is to think
-    /// [default: `run.temperature` of docket.toml, else the provider's]
+    /// Sampling temperature of the main model, from 0 to 2; not sent to an Anthropic model with reasoning
+    /// effort [default: `run.temperature` of docket.toml, else the provider's]
     #[arg(long, value_name = "T", value_parser = parse_temperature)]
     pub(crate) temperature: Option<u32>,
-    /// Tokens that a run may use, of requests and answers; it ends as failed before the call that would break this
+    /// Token budget of a run, requests and replies; the run fails before the call that would exceed it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_tokens: Option<u64>,
-    /// Dollars that a run may cost, as 2.50; likewise
+    /// Cost budget of a run in dollars, e.g. 2.50; the run fails before the call that would exceed it
     #[arg(long, value_name = "DOLLARS", value_parser = parse_dollars)]
     pub(crate) max_cost: Option<u64>,
-    /// Time that a run may work, as 90s, 30m or 2h; likewise. Waiting for a person does not count
+    /// Time budget of a run, e.g. 90s, 30m or 2h, without the time it waits for a person
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ms)]
     pub(crate) max_time: Option<u64>,
     #[command(flatten)]
     pub(crate) conditions: ConditionArgs,
-    /// Runs that may fail before the task is given up
+    /// Number of runs that may fail before the task is given up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_MAX)))]
     pub(crate) attempts: u32,
 }
 
-/// A task that is ready but for its blobs.
+/// A validated task whose blobs are not stored yet.
 pub(crate) struct PreparedTask {
     pub(crate) title: String,
     pub(crate) text: String,
@@ -172,7 +175,7 @@ pub(crate) struct PreparedTask {
 }
 
 impl TaskArgs {
-    /// The part of [`TaskArgs::check`] that is the same for all tasks with the same models, engine, script and policy.
+    /// The part of the checks that is the same for all tasks with the same models, engine, script and policy.
     pub(crate) fn check_shared(&self, cx: &CliContext) -> CliResult<PreparedTask> {
         let text = self.read_text()?;
         let title = title_from_text(&text)?;
@@ -200,7 +203,7 @@ impl TaskArgs {
         let chars = text.chars().count();
         if chars > TASK_CHARS_MAX {
             display::print_note(&format!(
-                "the model is shown the first {TASK_CHARS_MAX} of the task's {chars} characters; put long requirements into a file of \
+                "the model is shown only the first {TASK_CHARS_MAX} of the task's {chars} characters; put long requirements into a file of \
                  the repository and name it in the task"
             ));
         }
@@ -216,8 +219,8 @@ impl TaskArgs {
         })
     }
 
-    /// A budget of money is kept by prices: told here, not by a run that ends before it began. Workers of a
-    /// coordinator elsewhere have tables of their own, which this cannot see.
+    /// Checks that prices are known, because a cost budget needs them: reported here, not by a run that fails
+    /// at its start. Workers of a remote coordinator have their own price tables, which are unknown here.
     pub(crate) fn check_prices<'a>(
         &self,
         cx: &CliContext,
@@ -232,16 +235,16 @@ impl TaskArgs {
         if cx.url.is_none() {
             return Err(CliError::new(ExitKind::Usage, message));
         }
-        display::print_note(&format!("unless its worker knows better, {message}"));
+        display::print_note(&format!("unless the worker knows the price, {message}"));
         Ok(())
     }
 
-    /// No worker would ever ask for a task of an engine that there is not.
+    /// Rejects an unknown engine: no worker would ever lease the task.
     pub(crate) fn check_engine(&self, cx: &CliContext) -> CliResult<()> {
         let engine = self.engine_name(cx);
         if docket_worker::engine::newest_engine(engine).is_none() {
             let known = docket_worker::engine::engine_names();
-            let message = format!("there is no engine `{engine}`; this build has {}", known.join(", "));
+            let message = format!("unknown engine `{engine}`; this build has {}", known.join(", "));
             return Err(CliError::new(ExitKind::Usage, message));
         }
         Ok(())
@@ -251,7 +254,7 @@ impl TaskArgs {
         self.engine.as_deref().unwrap_or(&cx.config.engine)
     }
 
-    /// What is asked of the engine's roles.
+    /// Resolves the role overrides of the task.
     pub(crate) fn resolve_roles(&self, cx: &CliContext, main: &ModelRef) -> CliResult<Vec<RoleOverride>> {
         let flags = RoleFlags { model: self.model.as_ref(), roles: &self.role };
         let asked = role_overrides::resolve_role_overrides(cx, self.engine_name(cx), main, flags)?;
@@ -272,7 +275,7 @@ impl TaskArgs {
                 })?,
             (None, Some(file)) if backlog::is_backlog(file) => {
                 let message = format!(
-                    "{} is a backlog of several tasks, and this takes one; `docket import` takes it",
+                    "{} is a backlog of several tasks, and this command takes one; use `docket import`",
                     file.display()
                 );
                 return Err(CliError::new(ExitKind::Usage, message));
@@ -290,18 +293,18 @@ impl TaskArgs {
             if scripted {
                 return Err(CliError::new(
                     ExitKind::Usage,
-                    "a scripted model needs its script; give --script FILE",
+                    "a scripted model needs a script; give --script FILE",
                 ));
             }
             return Ok(None);
         };
         if !scripted {
-            return Err(CliError::new(ExitKind::Usage, "--script goes with --model scripted:NAME only"));
+            return Err(CliError::new(ExitKind::Usage, "--script only works with --model scripted:NAME"));
         }
         read_script(file).map(Some)
     }
 
-    /// Pins the repository and stores what the task names. `queue` goes over the flag.
+    /// Pins the repository and stores the blobs of the task. `queue` takes precedence over the flag.
     pub(crate) async fn build_spec(
         &self,
         cx: &CliContext,
@@ -318,7 +321,7 @@ impl TaskArgs {
         upload
             .flush()
             .await
-            .fail_with(ExitKind::Failed, || "the repository could not be stored".to_owned())?;
+            .fail_with(ExitKind::Failed, || "cannot store the repository".to_owned())?;
         let mut spec = self.build_spec_on(cx, &asked, base, script.map(|(blob, _)| blob));
         spec.queue = queue.unwrap_or(spec.queue);
         spec.conditions = self.conditions.resolve_conditions(client).await?;
@@ -326,7 +329,7 @@ impl TaskArgs {
         Ok(spec)
     }
 
-    /// The task on a base that is pinned, with a script that is stored. It is not checked.
+    /// Builds the task on a pinned base with a stored script, without further checks.
     pub(crate) fn build_spec_on(
         &self,
         cx: &CliContext,
@@ -375,8 +378,8 @@ impl TaskArgs {
         }
     }
 
-    /// Pins the repository and submits. `id` makes it safe to send again.
-    /// `queue` goes over the flag.
+    /// Pins the repository and submits the task. `id` makes the submission safe to repeat; `queue` takes
+    /// precedence over the flag.
     pub(crate) async fn submit(
         &self,
         cx: &CliContext,
@@ -390,12 +393,12 @@ impl TaskArgs {
         let submitted = answer.tasks.first().ok_or_else(|| {
             CliError::new(
                 ExitKind::Failed,
-                "the coordinator answered without a task; check that its version is the same",
+                "the coordinator replied without a task; check that its version is the same",
             )
         })?;
         if submitted.duplicate {
             display::print_note(&format!(
-                "task {} with this key is not ended yet; nothing was added",
+                "task {} with this key has not ended yet; nothing was added",
                 submitted.id.short()
             ));
         }
@@ -412,10 +415,10 @@ impl TaskArgs {
     }
 }
 
-/// The script of a scripted model.
+/// Reads the script of a scripted model.
 ///
 /// # Errors
-/// It cannot be read, or is no script; with the reason.
+/// Fails when the file cannot be read or is not a script.
 pub(crate) fn read_script(file: &Path) -> CliResult<Vec<u8>> {
     let bytes = std::fs::read(file)
         .fail_with(ExitKind::Usage, || format!("cannot read the script {}", file.display()))?;
@@ -425,11 +428,11 @@ pub(crate) fn read_script(file: &Path) -> CliResult<Vec<u8>> {
     }
 }
 
-/// The first line, cut to what a list can show.
+/// Returns the first line, shortened for lists.
 pub(crate) fn title_from_text(text: &str) -> CliResult<String> {
     let first = text.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
     let first =
-        first.ok_or_else(|| CliError::new(ExitKind::Usage, "the task is empty; say what is to be done"))?;
+        first.ok_or_else(|| CliError::new(ExitKind::Usage, "the task is empty; describe what is to be done"))?;
     let clean: String = first.chars().filter(|c| !c.is_control()).collect();
     let is_long = clean.chars().count() > TITLE_CHARS_MAX;
     Ok(if is_long { clean.chars().take(TITLE_CHARS_MAX - 1).chain(['…']).collect() } else { clean })

@@ -1,10 +1,10 @@
-//! What is checked of a task before it is made, so that no fault that can be known is first reported after model calls
-//! were paid for.
+//! Checks of a task before it is submitted, so that no detectable fault is reported only after model calls were
+//! paid for.
 //!
-//! Two kinds: what flags and settings alone tell ([`check_delivery_flags`], [`check_budget`]), and what
-//! the source repository and this machine tell ([`SourceChecks`]). A process that works on the task itself also checks
-//! that its worker can ([`check_own_worker`]). Every fault names its field and what helps, and is the command line's.
-//! Called by the commands that submit tasks; what can change until a run ends is checked there again.
+//! There are two kinds: checks of flags and settings ([`check_delivery_flags`], [`check_budget`]), and checks
+//! of the source repository and this machine ([`SourceChecks`]). A process that runs the task itself also
+//! checks that its worker can ([`check_own_worker`]). Every fault is a usage error that names its field and the
+//! remedy. Called by the commands that submit tasks; what can change before a run ends is checked again then.
 
 mod budget;
 mod keys;
@@ -27,11 +27,11 @@ pub(crate) use budget::check_budget;
 pub(crate) use keys::{check_keys, check_worker_keys};
 pub(crate) use source::{SourceChecks, SourceFields};
 
-/// A model of a task, and the field that names it.
+/// A model of a task, with the field that names it.
 pub(crate) type NamedModel<'a> = (&'static str, &'a ModelRef);
 
 impl PreparedTask {
-    /// All models, each with the field that names it.
+    /// Returns all models, each with the field that names it.
     pub(crate) fn models(&self) -> impl Iterator<Item = NamedModel<'_>> {
         let named = [
             ("--model", Some(&self.model)),
@@ -42,14 +42,14 @@ impl PreparedTask {
         named.into_iter().chain(of_roles).filter_map(|(field, model)| Some((field, model?)))
     }
 
-    /// The model that is asked first, where no role is.
+    /// The first model called, unless a role overrides it.
     pub(crate) fn first_model(&self) -> &ModelRef {
         self.explore_model.as_ref().unwrap_or(&self.model)
     }
 }
 
 impl TaskArgs {
-    /// Checks everything that can be checked without a coordinator and without a look at the repository.
+    /// Runs all checks that need neither a coordinator nor the repository.
     pub(crate) fn check_flags(&self, cx: &CliContext) -> CliResult<PreparedTask> {
         let asked = self.check_shared(cx)?;
         check_delivery_flags(self)?;
@@ -57,7 +57,7 @@ impl TaskArgs {
         Ok(asked)
     }
 
-    /// Checks what the repository and its remote say of the task, before anything of it is stored.
+    /// Checks the repository and its remote before anything is stored.
     pub(crate) async fn check_source(&self, cx: &CliContext) -> CliResult<()> {
         let fields = SourceFields {
             tests: self.tests.as_deref(),
@@ -70,10 +70,10 @@ impl TaskArgs {
     }
 }
 
-/// Refuses a delivery that a task without a repository cannot have, and a branch that git cannot make.
+/// Rejects delivery flags for a task without a repository, and branch names that git does not accept.
 ///
 /// # Errors
-/// The flag, and what helps.
+/// Fails with a usage error that names the flag and the remedy.
 pub(crate) fn check_delivery_flags(args: &TaskArgs) -> CliResult<()> {
     let usage = |message: String| Err(CliError::new(ExitKind::Usage, message));
     let wanted = [(args.push, "--push"), (args.branch.is_some(), "--branch")];
@@ -84,17 +84,17 @@ pub(crate) fn check_delivery_flags(args: &TaskArgs) -> CliResult<()> {
     }
     match &args.branch {
         Some(branch) if !docket_schema::task::is_branch_name(branch) => {
-            usage(format!("--branch: `{branch}` is not a name that git takes for a branch, as fix/rounding"))
+            usage(format!("--branch: `{branch}` is not a valid git branch name, such as fix/rounding"))
         }
         Some(_) | None => Ok(()),
     }
 }
 
-/// Checks that a worker of this process can do the task: it has the keys of all its models and the labels that the
-/// task asks for.
+/// Checks that a worker of this process can run the task: it has the keys of all its models and the labels that
+/// the task requires.
 ///
 /// # Errors
-/// The field, and what helps.
+/// Fails with a usage error that names the field and the remedy.
 pub(crate) fn check_own_worker(cx: &CliContext, args: &TaskArgs, asked: &PreparedTask) -> CliResult<()> {
     check_keys(asked.models(), |name| std::env::var(name).ok())?;
     let selector = args.conditions.selector();
@@ -102,14 +102,14 @@ pub(crate) fn check_own_worker(cx: &CliContext, args: &TaskArgs, asked: &Prepare
         return Ok(());
     }
     let message = format!(
-        "--selector {selector}: the worker of this command does not have these labels; set `worker.labels` in docket.toml, or \
-         use `docket submit` for a worker elsewhere"
+        "--selector {selector}: this command's worker does not have these labels; set `worker.labels` in docket.toml, or \
+         use `docket submit` for another worker"
     );
     Err(CliError::new(ExitKind::Usage, message))
 }
 
-/// Says so where workers are known and none of them takes a task that was just submitted. The task stays: a worker
-/// that does may start. Nothing is said where that cannot be looked up: the task is submitted all the same.
+/// Prints a note if workers are known and none of them accepts a task that was just submitted. The task is
+/// kept, because a matching worker may start. Prints nothing if that cannot be determined.
 pub(crate) async fn note_unserved(client: &CoordinatorClient, task: TaskId) {
     let Ok(why) = client.explain_task(task).await else { return };
     if why.kind == WhyKind::NoneServes {

@@ -1,4 +1,4 @@
-//! The two screens: a run turn by turn, and everything as it goes.
+//! The two terminal user interfaces: a run turn by turn, and the live overview.
 
 pub(crate) mod step;
 pub(crate) mod top;

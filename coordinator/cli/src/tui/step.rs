@@ -1,8 +1,8 @@
-//! `docket step`: a run on the screen, turn by turn. The *view* kind of replay: nothing is asked of a
-//! model, nothing is run, no workspace is touched; all of it comes from the log and its blobs.
+//! `docket step`: browses a run turn by turn in a full-screen interface. A read-only replay: no model is
+//! called, nothing is executed and no workspace is touched; everything comes from the log and its blobs.
 //!
-//! `model` and its neighbours are pure: a key in, another state out. `view` draws a state into a buffer.
-//! `shell` reads keys, fetches what the screen lacks and performs what was confirmed.
+//! `state` and its neighbors are pure: a key goes in, a new state comes out. `view` draws a state into a
+//! buffer. `stepper` reads keys, fetches missing content and performs confirmed actions.
 
 mod actions;
 mod comparison;
@@ -42,37 +42,37 @@ use crate::{
     tui::step::{stepper::RunStepper, view::ColorPalette},
 };
 
-/// Flags.
+/// Arguments of `docket step`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Shows each turn's prompt, decision, tool calls with their whole outputs, what it changed, the files as
-they were, and its figures: from the log alone, without a model, without touching a file. A run that
-failed opens at the turn where it went wrong. Forks and resumes from the turn that is shown, after
-asking. ? shows the keys. Works in 80 columns and 24 rows, over ssh, without a mouse.
+    after_help = "Shows each turn's prompt, decision, tool calls with their full output, changes, files and figures,
+from the log alone: no model is called and no file is touched. A failed run opens at the turn
+where it went wrong. Can fork or resume from the current turn, after confirmation. Press ? for the
+keys. Works in 80 columns and 24 rows, over ssh, without a mouse.
 
 Examples:
   docket step 3f9c01ab
   docket step 3f9c01ab --with 77b2d0e4"
 )]
 pub(crate) struct StepArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
-    /// Another run, or task, beside it: where they part, and what differs
+    /// Another run or task to compare with: where they diverge, and what differs
     #[arg(long, value_name = "OTHER")]
     with: Option<String>,
-    /// Print the first screen as text and end: what `docket-bench` measures
+    /// Print the first screen as text and exit, as measured by `docket-bench`
     #[arg(long, hide = true)]
     first_frame: bool,
 }
 
-/// Steps through it.
+/// Runs the stepper.
 pub(crate) async fn run_step(cx: CliContext, args: StepArgs) -> CliResult {
     if cx.is_json() {
-        let message = "`docket step` is for people; for programs there is `docket replay RUN --json`";
+        let message = "`docket step` is interactive; programs can use `docket replay RUN --json`";
         return Err(CliError::new(ExitKind::Usage, message));
     }
     if !args.first_frame && !terminal::is_interactive() {
-        let message = "`docket step` needs a terminal; `docket replay RUN` prints the same anywhere";
+        let message = "`docket step` needs a terminal; `docket replay RUN` works without one";
         return Err(CliError::new(ExitKind::Usage, message));
     }
     let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
@@ -91,7 +91,7 @@ pub(crate) async fn run_step(cx: CliContext, args: StepArgs) -> CliResult {
     outcome
 }
 
-/// The screen where there is none: what every terminal has.
+/// The size without a terminal: what every terminal supports.
 const FALLBACK_SIZE: (u16, u16) = (80, 24);
 
 fn print_first_frame(stepper: &RunStepper) {

@@ -1,4 +1,4 @@
-//! `docket top`: everything as it goes, on one screen: what needs a person, what runs, workers.
+//! `docket top`: a live overview of blocked tasks, running tasks, queues and workers.
 
 mod overview_screen;
 
@@ -25,15 +25,15 @@ use crate::{
 };
 use overview_screen::{OverviewView, draw_overview, render_as_text};
 
-/// How often it is asked for.
+/// Refresh interval.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Flags.
+/// Arguments of `docket top`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "What needs a person stands first, then what runs, what ended lately, the queues and workers; once a
-second. q or Ctrl-C ends it, the arrows scroll. Without a terminal, and with --once, it is printed once;
---json gives it as one object.
+    after_help = "Shows tasks that need you, running and recently ended tasks, queues and workers, refreshed once a
+second. q or Ctrl-C quits, the arrow keys scroll. Without a terminal, or with --once, the overview
+is printed once; with --json as one object.
 
 Examples:
   docket top
@@ -41,12 +41,12 @@ Examples:
   docket top --json | jq '.asks[] | .title'"
 )]
 pub(crate) struct TopArgs {
-    /// Print it once and end
+    /// Print the overview once and exit
     #[arg(long)]
     once: bool,
 }
 
-/// Shows it.
+/// Shows the overview.
 pub(crate) async fn run_top(cx: CliContext, args: TopArgs) -> CliResult {
     let mut access = Coordinator::connect(&cx, AccessMode::Read).await?;
     let shown = show_overview(&cx, &mut access, args.once).await;
@@ -67,11 +67,11 @@ async fn show_overview(cx: &CliContext, access: &mut Coordinator, once: bool) ->
     run_live(cx, access, overview).await
 }
 
-/// The tidings that the loop gets of the coordinator.
+/// The result of a request for the overview.
 type OverviewResult = CliResult<OverviewResponse>;
 
-/// Asks in the background, so that keys are heard while a coordinator does not answer. One that went away and serves the
-/// home again may do that at another address: then that is where the next ones come from.
+/// Requests the overview in the background, so that keys work while a coordinator does not respond. After a
+/// reconnect the home may have a coordinator at another address, which is then used.
 async fn fetch_overview_or_reconnect(cx: &CliContext, access: &mut Coordinator) -> OverviewResult {
     match access.client.get_overview().await {
         Ok(overview) => Ok(overview),
@@ -142,7 +142,7 @@ async fn run_live(cx: &CliContext, access: &mut Coordinator, mut overview: Overv
     Ok(outcome)
 }
 
-/// The next tidings, a moment from now.
+/// Requests the next overview after the refresh interval.
 async fn fetch_after_interval<'a>(
     cx: &CliContext,
     access: &'a mut Coordinator,

@@ -1,5 +1,5 @@
-//! `crash`: the run process died while its supervisor lived. The run goes on at the next lease,
-//! until it has killed its process too often: then the task is poison.
+//! `crash`: the run process died while its supervisor survived. The run resumes with the next lease until it
+//! has crashed too often; then the task is discarded as poison.
 
 use docket_schema::{
     ids::Epoch,
@@ -13,7 +13,7 @@ use crate::decide::{CommandPlan, CommandRejection, RunWrite};
 /// Counts the crash.
 ///
 /// # Errors
-/// The lease is not the asker's any more.
+/// Rejected if the caller no longer holds the lease.
 pub fn record_crash(record: &TaskRecord, epoch: Epoch, how: &str) -> Result<CommandPlan, CommandRejection> {
     require_lease(record, epoch)?;
     let crashes = record.crashes.saturating_add(1);

@@ -1,5 +1,5 @@
-//! `expire`: nothing was heard of a worker for a lease time. Nothing is counted; the run stays in
-//! hand, and its fence shuts in the same transaction: from here on the late worker is refused.
+//! `expire`: a worker was silent for a full lease length. Nothing is counted; the run remains current, and
+//! its fence closes in the same transaction, so the late worker is rejected from then on.
 
 use docket_schema::{
     ids::Epoch,
@@ -12,7 +12,7 @@ use crate::decide::{CommandPlan, CommandRejection, RunWrite};
 /// Ends the lease.
 ///
 /// # Errors
-/// The lease has ended already.
+/// Rejected if the lease has already ended.
 pub fn expire(record: &TaskRecord, epoch: Epoch) -> Result<CommandPlan, CommandRejection> {
     require_lease(record, epoch)?;
     Ok(CommandPlan {

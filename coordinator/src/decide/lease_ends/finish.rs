@@ -1,5 +1,5 @@
-//! `settle`: the holder of a lease writes the events that end its run or make it rest, and the task
-//! moves on in the same transaction.
+//! `finish`: the lease holder appends the events that end or block its run, and the task changes state in the
+//! same transaction.
 
 use docket_schema::{
     content::Content,
@@ -15,40 +15,40 @@ use docket_schema::{
 use super::lease_status::lease_lost_reason;
 use crate::decide::{CommandPlan, CommandRejection, FenceAfter, RunCondition, RunWrite};
 
-/// Longest question that a task's row repeats, in characters: a line or two for a list.
+/// Longest question repeated in a task's row, in characters: a line or two in a list.
 const QUESTION_CHARS_MAX: usize = 500;
 
-/// Rests in a row after which a run whose provider stays away is a person's to wake: by the usual backoff half a day
-/// has then passed.
+/// Consecutive outage waits after which a run must be resumed by a person. With the usual backoff about half
+/// a day has passed.
 pub(in crate::decide) const OUTAGES_MAX: u32 = 20;
 
 /// An append that ends a lease.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunFinish {
-    /// The run.
     pub run: RunId,
-    /// Head of its stream, as the holder knows it.
+    /// Head of the run's stream as the holder knows it.
     pub seq: Seq,
     /// The lease's epoch.
     pub epoch: Epoch,
-    /// The events; the last one says how the lease ends.
+    /// The events; the last one determines how the lease ends.
     pub events: Vec<NewEvent>,
-    /// Drawn by the caller; spreads the retries of runs that failed together.
+    /// Random value from the caller; spreads the retries of runs that failed together.
     pub jitter: u64,
-    /// How the run would be tried again, where it stands on another's history.
+    /// The next attempt of a run that continues another run's history.
     pub retry_plan: Option<RetryPlan>,
 }
 
-/// The next try of a run that stands on another's history: from the same place, told the same words.
+/// The next attempt of a run that continues another run's history: from the same turn, with the same user
+/// messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryPlan {
     /// The next run.
     pub run: RunId,
-    /// What its stream begins with: `Forked`, then what a person changed.
+    /// First events of its stream: `Forked`, then a person's edits.
     pub events: Vec<NewEvent>,
 }
 
-/// How an append ends its lease; `None` for one that does not. Only the last event can end it.
+/// Returns how an append ends its lease; `None` if it does not. Only the last event can end it.
 pub fn lease_end(events: &[NewEvent]) -> Option<LeaseEnd> {
     let last = events.last()?;
     let decoded = RunEvent::decode(&last.kind, last.version, last.payload.as_str());
@@ -74,11 +74,11 @@ pub fn lease_end(events: &[NewEvent]) -> Option<LeaseEnd> {
     }
 }
 
-/// Settles. Where the lease does not stand any more, only the run's part is planned: the store
-/// answers it as before if it is a repetition, and refuses it otherwise.
+/// Plans the end of a run. If the lease is no longer valid, only the run's part is planned: the store gives a
+/// repetition the original reply and rejects anything else.
 ///
 /// # Errors
-/// The events do not end a lease, or in a way that is not the holder's to say.
+/// Rejected if the events do not end a lease, or end it in a way that is not the holder's to decide.
 pub fn finish_run(
     record: &TaskRecord,
     settling: &RunFinish,
@@ -131,7 +131,7 @@ pub fn finish_run(
     })
 }
 
-/// What a blocked run waits for.
+/// Returns what a blocked run waits for.
 fn blocked_event(events: &[NewEvent]) -> Option<RunBlocked> {
     let last = events.last()?;
     match RunEvent::decode(&last.kind, last.version, last.payload.as_str()) {
@@ -140,14 +140,15 @@ fn blocked_event(events: &[NewEvent]) -> Option<RunBlocked> {
     }
 }
 
-/// Why a run that asks a person about its final checks is unverified: the first line of its question.
+/// Returns the reason why a run that asks a person about its final checks is unverified: the first line of
+/// its question.
 fn unverified_question(asked: &RunBlocked) -> Option<String> {
     let Content::Text(text) = &asked.question else { return None };
     let line = text.lines().next().filter(|_| asked.why == BlockedReason::Unverified)?;
     Some(truncate_text(line))
 }
 
-/// Why a run that ended well is unverified.
+/// Returns the reason why a successful run is unverified.
 fn unverified_reason(events: &[NewEvent]) -> Option<String> {
     let last = events.last()?;
     match RunEvent::decode(&last.kind, last.version, last.payload.as_str()) {
@@ -156,7 +157,7 @@ fn unverified_reason(events: &[NewEvent]) -> Option<String> {
     }
 }
 
-/// What is asked of a person, in short; the whole words stand in the run's log.
+/// Shortens the question for the task's row; the full text is in the run's log.
 fn shorten_question(question: &Content) -> Option<String> {
     match question {
         Content::Text(text) => Some(truncate_text(text)),
@@ -164,7 +165,7 @@ fn shorten_question(question: &Content) -> Option<String> {
     }
 }
 
-/// The text; where it is too long its beginning, with a sign that there is more.
+/// Truncates text that is too long and marks the omission.
 fn truncate_text(text: &str) -> String {
     match text.char_indices().nth(QUESTION_CHARS_MAX) {
         None => text.to_owned(),
@@ -188,13 +189,14 @@ fn ended_event(
         }
         RunOutcome::Failed { why, message } => {
             let failures = record.failures.saturating_add(1);
-            // Another run would have its budget again, and spend it likewise; or meet the same refusal.
+            // Another run would have the same budget or hit the same configuration error, so a retry is
+            // pointless.
             let vain = matches!(why, FailureKind::Limit | FailureKind::Configuration);
             if failures >= record.spec.attempts_max || vain {
                 return Ok(TaskDiscarded { run, why: DiscardReason::Failures, message }.into());
             }
             let retry_at = now.plus_ms(record.spec.backoff.delay_ms(failures, settling.jitter));
-            // What was done before it, and what a person said, are no part of the failure.
+            // Work done before it, and a person's messages, are not part of the failure.
             let next = settling.retry_plan.as_ref().map(|again| again.run);
             Ok(TaskRunFailed { run, why, message, retry_at, next }.into())
         }

@@ -1,4 +1,4 @@
-//! `lease`: an available task goes to a worker, under the next epoch.
+//! `lease`: assigns an available task to a worker under the next epoch.
 
 use docket_schema::{
     ids::{IncarnationId, RunId},
@@ -7,19 +7,19 @@ use docket_schema::{
 
 use crate::decide::{CommandPlan, CommandRejection, FenceAfter, RunCondition, RunWrite};
 
-/// Who leases.
+/// The worker that receives the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRecipient {
-    /// This start of the worker.
+    /// The current start of the worker process.
     pub incarnation: IncarnationId,
-    /// Its name, for people.
+    /// Its display name.
     pub name: String,
 }
 
-/// Leases the task: the run in hand goes on, or `fresh` begins.
+/// Leases the task: continues the current run, or starts `fresh`.
 ///
 /// # Errors
-/// The task is not available.
+/// Rejected if the task is not available.
 pub fn lease(
     record: &TaskRecord,
     lessee: &LeaseRecipient,

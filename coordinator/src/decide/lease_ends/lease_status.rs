@@ -1,9 +1,9 @@
-//! Whether a lease still stands, and what became of it if not. Used by every command that a lease's
-//! holder may send, by heartbeats, and by the store when it refuses a late write.
+//! Validity of a lease and, if it is lost, the reason. Used by every command of a lease holder, by
+//! heartbeats, and by the store when it rejects a late write.
 //!
-//! A lease stands until an event ended it. A deadline that has passed ends nothing by itself: until
-//! the expirer has written `TaskLeaseExpired` nobody else can have acted on the task, so a late
-//! renewal, append or completion is accepted and does no harm.
+//! A lease is valid until an event ends it. A passed deadline alone ends nothing: until the expirer has
+//! written `TaskLeaseExpired` no one else can have acted on the task, so a late renewal, append or completion
+//! is accepted and harmless.
 
 use docket_schema::{
     api::LeaseLostReason,
@@ -13,13 +13,13 @@ use docket_schema::{
 
 use crate::decide::CommandRejection;
 
-/// What became of the lease under `epoch`; `None` while it stands.
+/// Returns why the lease under `epoch` was lost; `None` while it is valid.
 pub fn lease_lost_reason(record: &TaskRecord, epoch: Epoch) -> Option<LeaseLostReason> {
     if epoch < record.epoch {
         return Some(LeaseLostReason::Fenced);
     }
     if epoch > record.epoch {
-        // No such lease was ever granted by this log: it was restored from an older copy.
+        // This log never granted such a lease: it was restored from an older copy.
         return Some(LeaseLostReason::Unknown);
     }
     match record.state {
@@ -35,7 +35,7 @@ pub fn lease_lost_reason(record: &TaskRecord, epoch: Epoch) -> Option<LeaseLostR
     }
 }
 
-/// Refuses who does not hold the lease.
+/// Rejects a caller that does not hold the lease.
 pub(in crate::decide) fn require_lease(record: &TaskRecord, epoch: Epoch) -> Result<(), CommandRejection> {
     match lease_lost_reason(record, epoch) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! How a lease begins and ends: granted, kept, given back, expired, crashed, settled.
+//! Beginning and end of leases: granted, validated, released, expired, crashed, finished.
 
 pub(super) mod crash;
 pub(super) mod expire;

@@ -1,5 +1,5 @@
-//! `release`: a worker gives a lease back. The run stays in hand. No failure and no crash is counted; a fault of the
-//! worker is counted apart, for no task may go from worker to worker for ever.
+//! `release`: a worker returns a lease. The run remains current. Neither a failure nor a crash is counted;
+//! worker faults are counted separately so that a task cannot move between workers forever.
 
 use docket_schema::{
     ids::Epoch,
@@ -9,10 +9,10 @@ use docket_schema::{
 use super::lease_status::require_lease;
 use crate::decide::{CommandPlan, CommandRejection, RunWrite};
 
-/// Gives the lease back.
+/// Returns the lease.
 ///
 /// # Errors
-/// The lease is not the asker's any more.
+/// Rejected if the caller no longer holds the lease.
 pub fn release(
     record: &TaskRecord,
     epoch: Epoch,
@@ -26,11 +26,11 @@ pub fn release(
     })
 }
 
-/// Gives the lease back because the worker cannot carry out the task, for a fault of its own: as [`release`], with what
-/// the worker says of the fault. The last of [`WORKER_FAULTS_MAX`] in a row blocks the task for a person.
+/// Returns the lease because of a fault of the worker: like [`release`], with the worker's description of the
+/// fault. The last of [`WORKER_FAULTS_MAX`] consecutive faults blocks the task for a person.
 ///
 /// # Errors
-/// The lease is not the asker's any more.
+/// Rejected if the caller no longer holds the lease.
 pub fn release_for_fault(
     record: &TaskRecord,
     epoch: Epoch,

@@ -1,8 +1,9 @@
-//! When a schedule fires: five fields as of cron, in a zone. Pure; the zones' history is compiled in.
+//! Cron timetables: five-field cron expressions in a time zone. Pure; time zone data is compiled in.
 //!
-//! Across a change of clocks (as `croner` has it, after Vixie's cron): a time that does not exist fires once, at the
-//! first moment after the gap; one that exists twice fires once, the first time. What is said by intervals (`*`, `*/5` in
-//! minute or hour) goes on in real time instead: it skips what does not exist, and fires in both of a doubled hour.
+//! Daylight saving changes follow `croner` (after Vixie cron): a time that does not exist fires once, at the
+//! first moment after the gap; a time that exists twice fires once, the first time. Interval fields (`*`,
+//! `*/5` in minute or hour) follow real time instead: they skip times that do not exist and fire in both
+//! occurrences of a repeated hour.
 
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
@@ -18,17 +19,17 @@ const FIELDS: [&str; 5] = ["minute", "hour", "day of the month", "month", "day o
 /// Longest cron line, in bytes.
 const CRON_BYTES_MAX: usize = 256;
 
-/// What is no timetable.
+/// An invalid timetable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
 pub struct TimetableError {
     /// `cron` or `tz`.
     pub field: &'static str,
-    /// What is wrong, in words.
+    /// The problem, for people.
     pub detail: String,
 }
 
-/// See the module.
+/// A parsed cron expression with its time zone; see the module.
 #[derive(Debug, Clone)]
 pub struct CronTimetable {
     cron: Cron,
@@ -36,34 +37,34 @@ pub struct CronTimetable {
 }
 
 impl CronTimetable {
-    /// Reads both.
+    /// Parses both arguments.
     ///
     /// # Errors
-    /// Which of them is wrong, and which field of `cron`.
+    /// Names the invalid argument and, for `cron`, the invalid field.
     pub fn new(cron: &str, tz: &str) -> Result<Self, TimetableError> {
         let wrong = |field, detail| Err(TimetableError { field, detail });
         let Ok(zone) = tz.parse::<Tz>() else {
-            let detail = format!("`{tz}` is no time zone; name one as Europe/Berlin, or UTC");
+            let detail = format!("`{tz}` is not a time zone; use a name such as Europe/Berlin, or UTC");
             return wrong("tz", detail);
         };
         if cron.len() > CRON_BYTES_MAX {
-            return wrong("cron", format!("a cron line has at most {CRON_BYTES_MAX} bytes"));
+            return wrong("cron", format!("a cron expression has at most {CRON_BYTES_MAX} bytes"));
         }
         if !cron.trim_start().starts_with('@') {
             check_fields(cron)?;
         }
         match parse_cron(cron) {
             Ok(cron) => Ok(Self { cron, zone }),
-            Err(error) => wrong("cron", format!("`{cron}` is no cron line: {error}")),
+            Err(error) => wrong("cron", format!("`{cron}` is not a cron expression: {error}")),
         }
     }
 
-    /// The first time after `after`; none where there is none.
+    /// Returns the first firing after `after`, if any.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         self.find_occurrence(after, false, Direction::Forward)
     }
 
-    /// The last time at or before `until`.
+    /// Returns the last firing at or before `until`, if any.
     pub fn last_until(&self, until: Timestamp) -> Option<Timestamp> {
         self.find_occurrence(until, true, Direction::Backward)
     }
@@ -82,13 +83,14 @@ fn parse_cron(cron: &str) -> Result<Cron, croner::errors::CronError> {
     CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build().parse(cron)
 }
 
-/// Each field by itself, so that the one that is wrong is named.
+/// Checks each field separately, so that the error names the invalid one.
 fn check_fields(cron: &str) -> Result<(), TimetableError> {
     let wrong = |detail| Err(TimetableError { field: "cron", detail });
     let fields: Vec<&str> = cron.split_whitespace().collect();
     if fields.len() != FIELDS.len() {
         let detail = format!(
-            "`{cron}` has {} fields; a cron line has five: minute, hour, day of the month, month, day of the week",
+            "`{cron}` has {} fields; a cron expression has five: minute, hour, day of the month, month, day \
+             of the week",
             fields.len()
         );
         return wrong(detail);
@@ -97,7 +99,7 @@ fn check_fields(cron: &str) -> Result<(), TimetableError> {
         let mut alone = ["*"; FIELDS.len()];
         alone[n] = *field;
         if let Err(error) = parse_cron(&alone.join(" ")) {
-            return wrong(format!("the {name} `{field}` cannot be read: {error}"));
+            return wrong(format!("the {name} `{field}` is invalid: {error}"));
         }
     }
     Ok(())
@@ -111,13 +113,13 @@ mod tests {
         text.parse().expect("an instant")
     }
 
-    /// Every firing within (`from`, `to`], one after the other.
+    /// Lists every firing within (`from`, `to`].
     fn firings(cron: &str, tz: &str, from: &str, to: &str) -> Vec<String> {
         let table = CronTimetable::new(cron, tz).expect("reads");
         let (mut all, mut after) = (Vec::new(), instant(from));
         while let Some(next) = table.next_after(after).filter(|next| *next <= instant(to)) {
             all.push(next.to_string()[..16].to_owned());
-            // Asked backwards it is the same one, wherever one stands before the next.
+            // Searching backwards finds the same firing from any time before the next one.
             assert_eq!(table.last_until(next), Some(next), "{cron}");
             if let Some(beyond) = table.next_after(next) {
                 assert_eq!(table.last_until(Timestamp(beyond.0 - 1)), Some(next), "{cron} before {beyond}");
@@ -134,7 +136,7 @@ mod tests {
         assert_eq!(spring, ["2026-03-28T01:30", "2026-03-29T01:00", "2026-03-30T00:30"]);
         let autumn = firings("30 2 * * *", "Europe/Berlin", "2026-10-24T00:00:00Z", "2026-10-26T12:00:00Z");
         assert_eq!(autumn, ["2026-10-24T00:30", "2026-10-25T00:30", "2026-10-26T01:30"]);
-        // New York, a week later than there; and a zone that changes by half an hour.
+        // New York changes on other dates than Berlin; Lord Howe changes by half an hour.
         let york = firings("15 2 * * *", "America/New_York", "2026-03-08T00:00:00Z", "2026-03-09T12:00:00Z");
         assert_eq!(york, ["2026-03-08T07:00", "2026-03-09T06:15"]);
         let howe =
@@ -177,8 +179,8 @@ mod tests {
             ("0 0 * *", "UTC", "cron", "has 4 fields"),
             ("0 0 0 * * *", "UTC", "cron", "has 6 fields"),
             ("", "UTC", "cron", "has 0 fields"),
-            ("@sometimes", "UTC", "cron", "`@sometimes` is no cron line"),
-            ("0 0 * * *", "Mars/Olympus", "tz", "`Mars/Olympus` is no time zone"),
+            ("@sometimes", "UTC", "cron", "`@sometimes` is not a cron expression"),
+            ("0 0 * * *", "Mars/Olympus", "tz", "`Mars/Olympus` is not a time zone"),
         ] {
             let error = CronTimetable::new(cron, tz).expect_err(cron);
             assert!(error.field == field && error.detail.contains(words), "{cron}: {error:?}");

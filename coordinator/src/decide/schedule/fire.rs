@@ -1,4 +1,4 @@
-//! `fire`: what is due of a schedule.
+//! `fire`: the due firing of a schedule.
 
 use docket_schema::{
     ids::Timestamp,
@@ -7,11 +7,12 @@ use docket_schema::{
 
 use crate::decide::CronTimetable;
 
-/// A firing that is later than this was missed: no coordinator ran. One that runs looks every few seconds.
+/// A firing later than this counts as missed because no coordinator was running; a running one checks every
+/// few seconds.
 pub const MISSED_AFTER_MS: u64 = 60_000;
 
-/// The firing of `record` that is due at `now`, if one is. Of several only the last: those before it were missed.
-/// `is_busy` says whether the task of the firing before has not ended.
+/// Returns the firing of `record` that is due at `now`, if any. If several are due only the last is returned;
+/// earlier ones were missed. `is_busy` says whether the task of the previous firing is still unfinished.
 pub fn fire(
     record: &ScheduleRecord,
     timetable: &CronTimetable,
@@ -33,9 +34,10 @@ pub fn fire(
     Some(ScheduleFired { name: record.set.name.clone(), at, gave, by: None })
 }
 
-/// Until when the firings of `record` are done with. What lies further ahead than a late firing was written by a clock
-/// that was ahead: then only the last minute's are due, which a coordinator that ran meanwhile has not passed over, and
-/// one that had fired before gives the same task again, which is accepted once.
+/// Returns the time up to which firings of `record` have been handled. A recorded time further ahead than a
+/// late firing was written by a clock that was ahead. Then only firings of the last minute are due: a
+/// coordinator running meanwhile cannot have skipped them, and one that already fired submits the same task
+/// id again, which is accepted once.
 pub fn settled_until(record: &ScheduleRecord, now: Timestamp) -> Timestamp {
     if record.due_after.ms_since(now) > MISSED_AFTER_MS {
         now.minus_ms(MISSED_AFTER_MS)

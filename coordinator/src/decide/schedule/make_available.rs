@@ -1,4 +1,5 @@
-//! `make_available`: a schedule or a backoff is over, a rest at an outage, or what a batch may use was raised.
+//! `make_available`: a scheduled time, retry backoff or outage wait has passed, or the batch budget was
+//! raised.
 
 use docket_schema::{
     ids::Timestamp,
@@ -8,19 +9,21 @@ use docket_schema::{
 
 use crate::decide::{CommandPlan, user_commands::answer::answer};
 
-/// How far the clocks of two coordinators of one store may be apart, in milliseconds, while neither has been stepped.
+/// Largest clock difference between two coordinators of a store, in milliseconds, while neither clock has
+/// been stepped.
 pub const CLOCK_SKEW_MAX_MS: u64 = 2000;
 
-/// Makes the task available if its time has come; otherwise plans nothing, for several schedulers
-/// may see the same task.
+/// Makes the task available if it is due. Otherwise the plan is empty, since several schedulers may see the
+/// same task.
 pub fn make_available(record: &TaskRecord, now: Timestamp) -> CommandPlan {
     let is_due = record.available_at <= now || is_backoff_too_long(record, now);
     let rests = record.blocked_why == Some(TaskBlockedReason::Outage);
     if rests && is_due {
-        // As if somebody had said so: the run asks again what it asked last.
+        // Handled like a person's answer: the run repeats its last request.
         return answer(record, BY_OUTAGE_TIMER, &"".into()).unwrap_or_default();
     }
-    // The store lists those whose batch may use more now. Where that is used up by then, it is available and not leased.
+    // The store lists tasks whose batch budget was raised. If that is used up again, the task is available
+    // but not leased.
     if record.blocked_why == Some(TaskBlockedReason::Budget) {
         return answer(record, BY_OUTAGE_TIMER, &"".into()).unwrap_or_default();
     }
@@ -32,8 +35,8 @@ pub fn make_available(record: &TaskRecord, now: Timestamp) -> CommandPlan {
     }
 }
 
-/// Whether a backoff ends further off than any of the task's backoffs lasts: it was decided by a clock that was ahead, and
-/// is over. An instant that a person chose is never too far off.
+/// Whether a backoff ends later than any backoff of the task could. It was computed by a clock that was ahead
+/// and counts as over. A time that a person chose is never too far away.
 pub fn is_backoff_too_long(record: &TaskRecord, now: Timestamp) -> bool {
     let backs_off =
         record.state == TaskState::Retryable || record.blocked_why == Some(TaskBlockedReason::Outage);

@@ -1,4 +1,4 @@
-//! Schedules: when they fire, and what is due then.
+//! Schedules: when they fire, and which tasks are due.
 
 pub(super) mod cron;
 pub(super) mod fire;

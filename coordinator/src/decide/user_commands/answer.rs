@@ -1,4 +1,4 @@
-//! `answer`: a person answers what a blocked run asked, and it goes on where it stood.
+//! `answer`: a person answers a blocked run's question, and the run resumes.
 
 use docket_schema::{
     content::Content,
@@ -10,20 +10,19 @@ use docket_schema::{
 
 use crate::decide::{CommandPlan, CommandRejection, waiting::unblock::unblock};
 
-/// The run whose question an answer was checked against. While both are the task's, it is the same question: to ask
-/// another one, the run must be leased again, under a higher epoch.
+/// The run whose question an answer was checked against. The question is unchanged while run and epoch match
+/// the task's: to ask another one, the run must be leased again under a higher epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuestionedRun {
-    /// The run.
     pub run: RunId,
     /// The task's epoch when its question was read.
     pub epoch: Epoch,
 }
 
-/// As [`answer`], for an answer that was checked against the question of `asked`.
+/// Like [`answer`], for an answer that was checked against the question of `asked`.
 ///
 /// # Errors
-/// As [`answer`]; or the task's run asks a question by now that the answer was not checked against.
+/// Like [`answer`]; also rejected if the task's run now asks a different question.
 pub fn answer_question(
     record: &TaskRecord,
     by: &str,
@@ -33,30 +32,30 @@ pub fn answer_question(
     let asks = record.blocked_why == Some(TaskBlockedReason::Person);
     let now = record.run.filter(|_| asks).map(|run| QuestionedRun { run, epoch: record.epoch });
     if now.is_some() && now != asked {
-        let remedy = "its run asks something else by now; read that with `docket show`, then answer it";
+        let remedy = "its run now asks a different question; read it with `docket show`, then answer it";
         return Err(CommandRejection::WrongState { state: record.state, remedy });
     }
     answer(record, by, text)
 }
 
-/// Gives `text` to the run that asked, and makes its task available. Where the model's provider stopped the
-/// run, no words are needed: what it asked for was done elsewhere. Where workers could not carry it out, nobody would
-/// hear any.
+/// Passes `text` to the run that asked and makes its task available. If the model provider blocked the run,
+/// no text is needed: the problem was fixed elsewhere. If worker faults blocked it, no text could be read by
+/// anyone.
 ///
 /// # Errors
-/// The task waits for nobody's answer, its run asked something and `text` says nothing, or it asked nothing and `text`
-/// says something.
+/// Rejected if the task waits for no answer, if a question is answered with empty text, or if text is given
+/// without a question.
 pub fn answer(record: &TaskRecord, by: &str, text: &Content) -> Result<CommandPlan, CommandRejection> {
     let refused = |remedy| Err(CommandRejection::WrongState { state: record.state, remedy });
     if record.is_undelivered() {
         return refused(
-            "its work is done, and its result could not be delivered: `docket show` says what helps; \
-             `docket accept` says that it is settled",
+            "its work is done, but its result could not be delivered: `docket show` shows the remedy; \
+             `docket accept` marks it as settled",
         );
     }
     match (record.state, record.blocked_why) {
         (TaskState::Blocked, Some(TaskBlockedReason::Person)) if is_blank(text) => {
-            refused("its run asks something: give an answer, as `docket answer ID TEXT`")
+            refused("its run asks a question: give an answer with `docket answer ID TEXT`")
         }
         (
             TaskState::Blocked,
@@ -70,28 +69,29 @@ pub fn answer(record: &TaskRecord, by: &str, text: &Content) -> Result<CommandPl
             let answered = BlockerAnswered { text: text.clone(), by: by.to_owned() };
             unblock(record, vec![RunEvent::from(answered).encode(Turn(0))])
         }
-        // Its run asks nothing, and may not have begun: it has no place for words.
+        // The run asks nothing and may not have started, so it cannot take text.
         (TaskState::Blocked, Some(TaskBlockedReason::WorkerFault)) if is_blank(text) => {
             unblock(record, Vec::new())
         }
         (TaskState::Blocked, Some(TaskBlockedReason::WorkerFault)) => {
-            refused("its run asks nothing: `docket answer` without words lets it go on")
+            refused("its run asks no question: `docket answer` without text resumes it")
         }
         (TaskState::Blocked, Some(TaskBlockedReason::Paused)) => {
-            refused("it is paused and asks nothing; `docket unpause` lets it go on")
+            refused("it is paused and asks no question; `docket unpause` resumes it")
         }
         (TaskState::Blocked, Some(TaskBlockedReason::Child)) => {
-            refused("it waits for another task and asks nothing; answer that one, if it asks")
+            refused("it waits for another task and asks no question; if that task asks one, answer it there")
         }
-        (TaskState::Blocked, None) => refused("it does not say for what: the log is damaged"),
-        (TaskState::Running, _) => refused("it asks nothing; `docket tell` says something to its run"),
+        (TaskState::Blocked, None) => refused("the log does not say what it waits for, so the log is \
+             damaged"),
+        (TaskState::Running, _) => refused("it asks no question; `docket tell` sends a message to its run"),
         (TaskState::Pending | TaskState::Scheduled | TaskState::Available | TaskState::Retryable, _) => {
-            refused("it asks nothing, and is going to run anyway")
+            refused("it asks no question and will run anyway")
         }
         (TaskState::Completed | TaskState::Cancelled | TaskState::Discarded, _) => {
             refused(match record.last_run {
-                Some(_) => "it has ended and asks nothing; `docket resume` goes on with its run",
-                None => "it has ended without a run and asks nothing; `docket retry` begins one",
+                Some(_) => "it has ended and asks no question; `docket resume` continues its run",
+                None => "it has ended without a run and asks no question; `docket retry` starts one",
             })
         }
     }

@@ -1,4 +1,4 @@
-//! `cancel`: somebody does not want the task any more, also while it runs.
+//! `cancel`: ends a task that is no longer wanted, even while it runs.
 
 use docket_schema::{
     run::RunOutcome,
@@ -7,11 +7,11 @@ use docket_schema::{
 
 use crate::decide::{CommandPlan, CommandRejection, RunWrite};
 
-/// Ends the task. A run in hand ends with it and its stream closes, so that a worker that is
-/// still at it learns so from its next append or heartbeat. Cancelling twice changes nothing.
+/// Cancels the task. Its current run ends with it and the run's stream closes, so a worker still executing it
+/// learns this from its next append or heartbeat. Cancelling twice changes nothing.
 ///
 /// # Errors
-/// The task was completed or discarded.
+/// Rejected if the task was completed or discarded.
 pub fn cancel(record: &TaskRecord, by: &str, reason: &str) -> Result<CommandPlan, CommandRejection> {
     match record.state {
         TaskState::Cancelled => Ok(CommandPlan::default()),

@@ -1,4 +1,4 @@
-//! `fork`: a new task goes on from a turn's end of another task's run, which is not touched.
+//! `fork`: a new task continues from the end of a turn of another task's run, which is not changed.
 
 use docket_schema::{
     event::NewEvent,
@@ -8,10 +8,11 @@ use docket_schema::{
 
 use crate::decide::{CommandPlan, FenceAfter, RunCondition, RunWrite};
 
-/// The task of `spec` with `run` in hand, whose stream begins with `events`: `Forked` first.
+/// Plans the task of `spec` with `run` as its current run, whose stream starts with `events` (`Forked`
+/// first).
 ///
 /// # Errors
-/// The field of `spec` that breaks a rule.
+/// Names the field of `spec` that is invalid.
 pub fn fork(
     spec: TaskSpec,
     by: &str,

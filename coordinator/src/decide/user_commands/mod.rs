@@ -1,4 +1,4 @@
-//! Commands of people: answer, cancel, pause, retry, resume, fork, review a result.
+//! Commands issued by people: answer, cancel, pause, retry, resume, fork, review a result.
 
 pub(super) mod answer;
 pub(super) mod cancel;

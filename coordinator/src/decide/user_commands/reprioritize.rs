@@ -1,4 +1,4 @@
-//! `reprioritize`: somebody wants the task sooner or later.
+//! `reprioritize`: changes a task's priority.
 
 use docket_schema::task::{TaskRecord, TaskReprioritized};
 
@@ -7,7 +7,7 @@ use crate::decide::{CommandPlan, CommandRejection};
 /// Changes the priority; the caller has checked its bounds.
 ///
 /// # Errors
-/// The task has ended.
+/// Rejected if the task has ended.
 pub fn reprioritize(record: &TaskRecord, priority: i16) -> Result<CommandPlan, CommandRejection> {
     if record.state.is_ended() {
         return Err(CommandRejection::WrongState {

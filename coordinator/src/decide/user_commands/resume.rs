@@ -1,4 +1,4 @@
-//! `resume`: somebody wants a run gone on with from a turn's end, as a new run of the same task.
+//! `resume`: continues from the end of a turn of a run, as a new run of the same task.
 
 use docket_schema::{
     event::{NewEvent, TypedEvent as _},
@@ -8,11 +8,11 @@ use docket_schema::{
 
 use crate::decide::{CommandPlan, CommandRejection, FenceAfter, RunCondition, RunWrite};
 
-/// Makes the task available with the new run in hand, whose stream begins with `forked` and then
-/// `edits`. A run in hand, also one a worker is at, ends as superseded and its stream closes first.
+/// Makes the task available with the new run as its current run, whose stream starts with `forked` and then
+/// `edits`. The current run, even if leased, ends as superseded and its stream closes first.
 ///
 /// # Errors
-/// The new run is the one it stands on.
+/// Rejected if the new run is the one it continues from.
 pub fn resume(
     record: &TaskRecord,
     by: &str,
@@ -23,7 +23,7 @@ pub fn resume(
     if record.run == Some(run) || run == parent {
         return Err(CommandRejection::WrongState {
             state: record.state,
-            remedy: "give the new run an id of its own",
+            remedy: "give the new run a new id",
         });
     }
     let turn = forked.turn;

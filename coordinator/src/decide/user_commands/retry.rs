@@ -1,5 +1,5 @@
-//! `retry`: somebody wants an ended or waiting task run again from the start, as a new run; or, where
-//! the model's provider or faults of workers stopped a run, that run to go on.
+//! `retry`: runs an ended or waiting task again from the start as a new run, or continues a run that the
+//! model provider or worker faults stopped.
 
 use docket_schema::{
     run::RunOutcome,
@@ -9,22 +9,23 @@ use docket_schema::{
 use super::answer::answer;
 use crate::decide::{CommandPlan, CommandRejection, RunWrite};
 
-/// What becomes of the tasks that a retried one was to come after.
+/// What a retry does about the task's dependencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DependencyRetry {
-    /// It waits again for those that are not completed.
+    /// The task waits again for those that are not completed.
     Kept,
-    /// It goes without them: they may have failed for good.
+    /// The task runs without them, since they may have failed permanently.
     Dropped,
 }
 
-/// Puts the task back with fresh counters. A run in hand ends as superseded; but one that waits
-/// for money, a key or a worker goes on where it stands: what was paid for is not bought again, and the reason, which
-/// would be an answer to the model, is dropped.
+/// Makes the task available with fresh counters. The current run ends as superseded, except that a run
+/// waiting for budget, a key or a worker continues from where it stopped: paid work is not repeated, and the
+/// reason, which would be an answer to the model, is dropped.
 ///
 /// # Errors
-/// The task runs, waits for a worker anyway, or for tasks that it is not to go without; it is a fork, which has no start of its own; or
-/// another task holds its deduplication key (the store knows).
+/// Rejected if the task is running, is already waiting for a worker, or waits for dependencies that are kept;
+/// if it is a fork, which has no start of its own; or if another task holds its deduplication key (checked by
+/// the store).
 pub fn retry(
     record: &TaskRecord,
     by: &str,
@@ -46,22 +47,23 @@ pub fn retry(
     if record.forked_from.is_some() && record.state != TaskState::Running {
         return Err(CommandRejection::WrongState {
             state: record.state,
-            remedy: "a fork has no start of its own: `docket resume` its run, or fork again",
+            remedy: "a fork cannot be run from the start: use `docket resume` on its run, or fork again",
         });
     }
     match record.state {
         TaskState::Running => {
             let remedy = if record.forked_from.is_some() {
-                "a fork has no start of its own: `docket resume` its run, which ends the one that runs"
+                "a fork cannot be run from the start: use `docket resume` on its run, which ends the \
+                 current one"
             } else {
                 "cancel it first, then retry"
             };
             Err(CommandRejection::WrongState { state: record.state, remedy })
         }
         TaskState::Scheduled | TaskState::Available => {
-            Err(CommandRejection::WrongState { state: record.state, remedy: "it is going to run anyway" })
+            Err(CommandRejection::WrongState { state: record.state, remedy: "it will run anyway" })
         }
-        // The next try of a run that stands on another's history: it only waits for its time.
+        // The next attempt of a run that continues another run's history: it only waits for its time.
         TaskState::Retryable if record.run.is_some() => {
             let retried =
                 TaskRetried { by: by.to_owned(), reason: reason.to_owned(), run: record.run, waits: false };
@@ -69,8 +71,8 @@ pub fn retry(
         }
         TaskState::Pending if dependencies == DependencyRetry::Kept => Err(CommandRejection::WrongState {
             state: record.state,
-            remedy: "it goes on once the tasks that it waits for are completed: retry those that failed, or \
-                     go without them, as `docket retry --without-dependencies`",
+            remedy: "it starts once the tasks it depends on are completed: retry the failed ones, or skip \
+                 them with `docket retry --without-dependencies`",
         }),
         TaskState::Pending
         | TaskState::Retryable

@@ -1,4 +1,4 @@
-//! What whoever delivers a result tells, and what a person says of it.
+//! `review`: records delivery steps of a result and a person's verdict on it.
 
 use docket_schema::{
     api::DeliveryStep,
@@ -14,10 +14,10 @@ use docket_schema::{
 use super::resume::resume;
 use crate::decide::{CommandPlan, CommandRejection};
 
-/// Records a step of delivering `run`'s result. What was done elsewhere is recorded in any state: it was done.
+/// Records a delivery step of `run`'s result. Steps already done elsewhere are recorded in any state.
 ///
 /// # Errors
-/// A claim is made of a task whose stream has gone on since the claimant looked.
+/// Rejected if a delivery is claimed and the task's stream has grown since the claimant read it.
 pub fn record_delivery_step(
     record: &TaskRecord,
     by: &str,
@@ -27,7 +27,8 @@ pub fn record_delivery_step(
     let by = by.to_owned();
     let event: TaskEvent = match step {
         DeliveryStep::Claimed { expected, .. } if expected != record.seq => {
-            let remedy = "its log has gone on since; look at it again, somebody else may be delivering it";
+            let remedy = "its log has grown since; check it again, because someone else may be delivering \
+                 the result";
             return Err(CommandRejection::WrongState { state: record.state, remedy });
         }
         DeliveryStep::Claimed { deliverer, term_ms, expected: _, push, hook } => {
@@ -50,21 +51,19 @@ pub fn record_delivery_step(
     Ok(CommandPlan { task_events: vec![event], ..CommandPlan::default() })
 }
 
-/// What a person says of a result.
+/// A person's verdict on a result.
 #[derive(Debug, Clone, Copy)]
 pub struct ResultVerdict<'a> {
-    /// Who.
+    /// Name of the person.
     pub by: &'a str,
-    /// The run whose result it is.
     pub run: RunId,
-    /// Why.
     pub comment: &'a str,
 }
 
-/// A person takes the result of a run.
+/// Records that a person accepts a run's result.
 ///
 /// # Errors
-/// The task is not done, or the run is not the one that did it.
+/// Rejected if the task is not completed, or was completed by another run.
 pub fn accept_result(
     record: &TaskRecord,
     verdict: ResultVerdict<'_>,
@@ -75,10 +74,10 @@ pub fn accept_result(
     Ok(CommandPlan { task_events: vec![accepted.into()], ..CommandPlan::default() })
 }
 
-/// A person does not take the result of a run: the task goes on with a new run that begins with `forked`.
+/// Records that a person rejects a run's result: the task continues with a new run that starts with `forked`.
 ///
 /// # Errors
-/// As [`accept`], and as [`resume`].
+/// Like [`accept_result`] and [`resume`].
 pub fn reject_result(
     record: &TaskRecord,
     verdict: ResultVerdict<'_>,
@@ -93,16 +92,17 @@ pub fn reject_result(
     Ok(plan)
 }
 
-/// A result is judged once its task is done; what a failed run left is resumed, forked or applied, by those names.
+/// Results are reviewed only after completion; the work of a failed run is resumed, forked or applied through
+/// those commands.
 fn require_completed_by(record: &TaskRecord, run: RunId) -> Result<(), CommandRejection> {
     let is_done = record.state == TaskState::Completed || record.is_undelivered();
     if !is_done {
-        let remedy = "a result is accepted or rejected once its task is completed; `docket resume --hint` goes on \
-                      with a run that came to something else";
+        let remedy = "a result can be accepted or rejected only once its task is completed; `docket resume \
+             --hint` continues a run that ended otherwise";
         return Err(CommandRejection::WrongState { state: record.state, remedy });
     }
     if record.last_run != Some(run) {
-        let remedy = "that is not the run that completed it; name the task, or its last run";
+        let remedy = "a different run completed it; name the task, or its last run";
         return Err(CommandRejection::WrongState { state: record.state, remedy });
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! How many tasks of a queue run, or would if there were workers enough: what autoscalers go by.
+//! Desired worker count of a queue, for autoscalers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,35 +8,33 @@ use docket_schema::{
     task::{ConcurrencyLimit, Flow, LabelSet, TaskState},
 };
 
-/// What waits for a worker, of all queues, and what may keep it back.
+/// Tasks of all queues that wait for a worker, and the limits that may hold them back.
 #[derive(Debug, Clone, Default)]
 pub struct WaitingTasks {
-    /// Tasks that may be leased, by flow and key; the key's limit is the least that one of them says. Of very many flows
-    /// and keys these are some: the rest is taken for tasks that could run.
+    /// Tasks that may be leased, by flow and key; the key's limit is the lowest that any of them states. Very
+    /// many flows and keys are truncated: the remaining tasks are assumed to be runnable.
     pub groups: Vec<WaitingGroup>,
-    /// Of each key: how many tasks with it run, and the least that one of them says may.
+    /// For each key: the number of running tasks and the lowest limit any of them states.
     pub keys: HashMap<String, (u64, u32)>,
     /// Batches whose budget is used up.
     pub spent_batches: HashSet<BatchId>,
 }
 
-/// Tasks that a worker takes alike, and that share a key if they have one.
+/// Tasks that need the same kind of worker and share a concurrency key, if they have one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingGroup {
-    /// The flow.
     pub flow: Flow,
-    /// The key.
     pub key: Option<ConcurrencyLimit>,
-    /// How many.
+    /// Number of tasks.
     pub tasks: u64,
 }
 
-/// Whose labels count.
+/// Which workers' labels are considered.
 #[derive(Debug, Clone, Copy)]
 pub enum WorkerLabels<'a> {
-    /// Of workers that are all alike, whether or not one is there.
+    /// Identical workers with these labels, whether or not one exists yet.
     Uniform(&'a LabelSet),
-    /// Of those that are known. Where none of them serves the queue, nobody knows what those will have that come, and
+    /// The known workers. If none of them serves the queue, the labels of future workers are unknown and
     /// every task counts.
     Known(&'a [WorkerCapabilities]),
 }
@@ -60,14 +58,15 @@ fn serves_queue(about: &WorkerCapabilities, queue: &QueueName) -> bool {
     about.queues.is_empty() || about.queues.contains(queue)
 }
 
-/// Says it. What runs counts, so that a busy worker is never one too many; what cannot run does not.
+/// Returns the number of workers a queue can use. Running tasks count, so a busy worker is never surplus;
+/// tasks that cannot run do not.
 pub fn desired_workers(queue: &QueueView, waiting: &WaitingTasks, labels: WorkerLabels<'_>) -> u64 {
     let running = queue.count_in_state(TaskState::Running);
     if queue.settings.paused {
         return running;
     }
     let (mut could, mut counted) = (0_u64, 0_u64);
-    // Of each key: how many wait and could run, and how many may at a time.
+    // For each key: how many waiting tasks could run, and how many may run at a time.
     let mut of_keys: BTreeMap<&str, (u64, u32)> = BTreeMap::new();
     for part in waiting.groups.iter().filter(|part| part.flow.queue == queue.name) {
         counted = counted.saturating_add(part.tasks);

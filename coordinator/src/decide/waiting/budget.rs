@@ -1,25 +1,26 @@
-//! `afford`: whether what a batch may use pays for one more call of one of its runs.
+//! Decides whether a batch's budget covers one more model call of one of its runs.
 //!
-//! A call is let through where the most that it may use fits into what is left, beside the most that the calls under
-//! way may: so a budget is not overdrawn by calls that were let through together. What they did not use is there
-//! again once they have ended.
+//! A call is allowed if its maximum use fits into the remaining budget after subtracting the maximum use of
+//! the calls in progress, so that concurrent calls cannot overdraw the budget. The unused part becomes
+//! available when they end.
 
 use docket_schema::system::{BatchSpending, Budget, MaxCallCost};
 
-/// Whether a call is paid for.
+/// Budget decision for a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BudgetDecision {
-    /// It is.
+    /// The budget covers it.
     Affordable,
-    /// It is if the calls under way use less than they may: one of them ends any moment.
+    /// Covered only if the calls in progress use less than their maximum; one of them ends soon.
     MaybeAfterRunningCalls,
-    /// It is not: what was used and what was wanted, in a line.
+    /// Not covered; a line with the amounts used and requested.
     OverBudget(String),
-    /// Nobody can say: the budget is of money, and the call's model has no price.
+    /// Unknown: the budget limits cost and the call's model has no price.
     Unpriced,
 }
 
-/// See the module. `used` is what ended calls had, `under_way` what others may use at most.
+/// Checks a call against the budget. `used` is the total of ended calls, `under_way` the maximum use of calls
+/// in progress.
 pub fn check_budget(
     budget: Budget,
     used: BatchSpending,
@@ -56,7 +57,7 @@ pub fn check_budget(
     }
 }
 
-/// Dollars to a tenth of a cent, rounded up.
+/// Formats dollars to a tenth of a cent, rounded up.
 fn format_dollars(nusd: u64) -> String {
     let thousandths = nusd.div_ceil(1_000_000);
     format!("${}.{:03}", thousandths / 1000, thousandths % 1000)

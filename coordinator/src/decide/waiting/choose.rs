@@ -1,11 +1,11 @@
-//! `choose`: which of the tasks that a worker may take it gets.
+//! Chooses which of the tasks that a worker may take it gets.
 //!
-//! Tasks stand in flows, each in the order of its ranks. Between flows the higher level goes first: priority, and
-//! aging on top for as long as nothing of its party was leased. A party is a batch, or all tasks of a queue that
-//! have none: of two at the same level the one with fewer tasks running goes first, so that a batch of ten thousand
-//! leaves a batch of ten its share, and none starves (max-min fairness over running tasks). Where as many run, the
-//! one that was served longest ago is next: where only one task runs at a time, parties take turns. Limits of queues
-//! and of concurrency keys hold within one choice as between choices.
+//! Tasks are grouped into flows, each ordered by rank. Between flows the higher level goes first: priority
+//! plus aging, which grows while nothing of the flow's group was leased. A group is a batch, or all tasks of
+//! a queue without one. Of two groups at the same level the one with fewer running tasks goes first (max-min
+//! fairness), so a batch of ten thousand leaves a batch of ten its share and none starves. With equally many
+//! running, the group served longest ago is next, so groups alternate even if only one task runs at a time.
+//! Limits of queues and of concurrency keys apply within a choice as well as between choices.
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -18,28 +18,25 @@ use docket_schema::{
 /// A task that may be leased.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseCandidate {
-    /// The task.
     pub task: TaskId,
-    /// Its place in its flow.
+    /// Rank in its flow.
     pub rank: i64,
-    /// Its priority.
     pub priority: i16,
-    /// Since when it may be leased.
+    /// Time since when it may be leased.
     pub available_at: Timestamp,
-    /// What it must not run beside.
+    /// Concurrency limit that it shares with other tasks.
     pub concurrency: Option<ConcurrencyLimit>,
 }
 
 /// A flow with its first tasks, by rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowHead {
-    /// The flow.
     pub flow: Flow,
-    /// Its first tasks.
+    /// First tasks of the flow.
     pub candidates: Vec<LeaseCandidate>,
 }
 
-/// Who shares between themselves: a batch, or what has none in a queue.
+/// A unit of fair sharing: a batch, or the tasks of a queue without one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FairShareGroup {
     queue: QueueName,
@@ -47,24 +44,24 @@ pub struct FairShareGroup {
 }
 
 impl FairShareGroup {
-    /// The party of a flow.
+    /// Returns the group of a flow.
     pub fn for_flow(flow: &Flow) -> Self {
         Self { queue: flow.queue.clone(), batch: flow.batch }
     }
 }
 
-/// What runs now, as far as a choice depends on it.
+/// Running tasks, as far as the choice depends on them.
 #[derive(Debug, Clone, Default)]
 pub struct RunningCounts {
-    /// Of each party: how many, and when the last one was leased.
+    /// For each group: number of running tasks, and when the last one was leased.
     groups: HashMap<FairShareGroup, (u32, Timestamp)>,
     queues: HashMap<QueueName, u32>,
-    /// Of each concurrency key: how many, and how many may, by the least of what they say.
+    /// For each concurrency key: number of running tasks, and the lowest limit they state.
     keys: HashMap<String, (u32, u32)>,
 }
 
 impl RunningCounts {
-    /// Counts one that runs since `leased_at`.
+    /// Counts a task that has been running since `leased_at`.
     pub fn add_task(&mut self, flow: &Flow, shared: Option<&ConcurrencyLimit>, leased_at: Timestamp) {
         let party = self.groups.entry(FairShareGroup::for_flow(flow)).or_insert((0, leased_at));
         *party = (party.0 + 1, party.1.max(leased_at));
@@ -75,28 +72,28 @@ impl RunningCounts {
         }
     }
 
-    /// How many of a queue run.
+    /// Returns the number of running tasks of a queue.
     pub fn running_in_queue(&self, queue: &QueueName) -> u32 {
         self.queues.get(queue).copied().unwrap_or(0)
     }
 
-    /// Whether one more with this key may run: by what it says itself, and by what those say that run.
+    /// Whether one more task with this key may start, by its own limit and by those of the running tasks.
     pub fn can_start(&self, shared: &ConcurrencyLimit) -> bool {
         self.keys.get(&shared.key).is_none_or(|(running, max)| *running < shared.max.min(*max))
     }
 
-    /// Whether no more with this key may run, whatever they say.
+    /// Whether no task with this key may start, whatever its own limit.
     fn is_full(&self, key: &str) -> bool {
         self.keys.get(key).is_some_and(|(running, max)| running >= max)
     }
 }
 
-/// Parties whose turn is remembered, at most: those served longest ago are forgotten beyond it.
+/// Most groups whose last turn is remembered; the ones served longest ago are dropped.
 const TURNS_MAX: usize = 4096;
 
-/// Which party was served when, also where nothing of it runs any more. Whoever chooses keeps it in memory and loses
-/// it when it ends: a party that is not known here goes first once, and then has had its turn, so what that gives away
-/// is a task. Each who chooses is fair by its own turns, and so are all together.
+/// When each group was last served, even if none of its tasks run. Kept in memory by each coordinator and
+/// lost when it ends: an unknown group goes first once, so a restart costs at most one task per group. Every
+/// coordinator is fair by its own turns, and so are all together.
 #[derive(Debug, Clone, Default)]
 pub struct FairShareTurns {
     last_turns: HashMap<FairShareGroup, (u64, Timestamp)>,
@@ -115,29 +112,27 @@ impl FairShareTurns {
         }
     }
 
-    /// Its last turn, 0 where it had none, and when that was.
+    /// Returns the group's last turn (0 if none) and its time.
     fn last_turn(&self, party: &FairShareGroup) -> (u64, Option<Timestamp>) {
         self.last_turns.get(party).map_or((0, None), |(turn, at)| (*turn, Some(*at)))
     }
 }
 
-/// What was chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeaseChoice {
-    /// In order.
+    /// In the order in which they were chosen.
     pub tasks: Vec<TaskId>,
-    /// Concurrency keys of which no more may run, and that kept tasks back.
+    /// Concurrency keys at their limit that held tasks back.
     pub full_keys: Vec<String>,
-    /// Some were kept back by their keys: others may stand behind those that were seen.
+    /// Some tasks were held back by their keys: there may be others behind those that were read.
     pub has_skipped: bool,
 }
 
-/// By what shares are fair. A choice counts in both what it chose.
+/// Inputs of fair sharing. A choice updates both with the tasks it chose.
 #[derive(Debug)]
 pub struct FairShares<'a> {
-    /// What runs.
     pub running: &'a mut RunningCounts,
-    /// Whose turn it was, and when.
+    /// Last turn of each group.
     pub turns: &'a mut FairShareTurns,
 }
 
@@ -197,7 +192,8 @@ pub fn choose_tasks(
     choice
 }
 
-/// Priority, and a point for each [`AGING_MS`] that nothing of its party was leased while it could have been.
+/// Returns the priority plus one point for each [`AGING_MS`] in which nothing of its group was leased
+/// although it could have been.
 fn effective_priority(candidate: &LeaseCandidate, party_leased_at: Timestamp, now: Timestamp) -> u64 {
     let waits = now.ms_since(candidate.available_at.max(party_leased_at));
     let base = i64::from(candidate.priority) - i64::from(i16::MIN);
@@ -221,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Tasks `from..to` of a batch, each a microsecond after the one before it, all an age ago.
+    /// Tasks `from..to` of a batch, available one microsecond apart, all `age_ms` ago.
     fn flow_head(batch: u128, tasks: std::ops::Range<u128>, priority: i16, age_ms: u64) -> FlowHead {
         let candidates = tasks
             .map(|n| {
@@ -261,7 +257,7 @@ mod tests {
 
     #[test]
     fn groups_take_turns_when_one_task_runs_at_a_time() {
-        // Nothing runs when it is chosen: one slot, or a queue where one task may run.
+        // Nothing runs when it chooses: one slot, or a queue with a limit of one.
         let mut flows = [flow_head(1, 0..100, 0, 5000), flow_head(2, 0..3, 0, 0)];
         let mut turns = FairShareTurns::default();
         let mut got = Vec::new();
@@ -277,7 +273,8 @@ mod tests {
             flows.iter_mut().for_each(|head| head.candidates.retain(|one| one.task != choice.tasks[0]));
         }
         assert_eq!(got, [1, 2, 1, 2, 1, 2, 1, 1]);
-        // A batch that comes later is not behind all that older ones have waited: an hour of waiting is one turn.
+        // A later batch does not wait for everything that older ones have accumulated: an hour of waiting is
+        // one turn.
         let old = [flow_head(1, 0..9, 0, 3_600_000), flow_head(2, 0..9, 0, 0)];
         let mut turns = FairShareTurns::default();
         let mut next = || {
@@ -314,7 +311,7 @@ mod tests {
             choose_batches(&[high.clone(), flow_head(2, 0..9, 0, 0)], &mut RunningCounts::default(), 3),
             [1, 1, 1]
         );
-        // An hour is more than ten points. One of it goes, and then it has just been served.
+        // An hour is worth more than ten points. After one task of it the group has just been served.
         let mut running = RunningCounts::default();
         assert_eq!(choose_batches(&[high, flow_head(2, 0..9, 0, hour)], &mut running, 4), [2, 1, 1, 1]);
     }
@@ -381,7 +378,7 @@ mod tests {
                 (may, !may),
                 "{waits:?} beside {runs:?}"
             );
-            // Where two say that two may, one that wants to be alone stands for itself.
+            // If two tasks allow two to run, one that allows only itself is excluded.
             assert_eq!(choice.full_keys.len(), usize::from(runs.max == 1));
         }
     }

@@ -1,4 +1,4 @@
-//! `dependency_ended`: a task that another waits for has ended.
+//! `dependency_ended`: a task that another depends on has ended.
 
 use docket_schema::{
     ids::TaskId,
@@ -9,8 +9,8 @@ use docket_schema::{
 
 use crate::decide::CommandPlan;
 
-/// What becomes of a task that waits for `on`, which is `state` now: it goes on, is cancelled, or goes on waiting, as
-/// it was asked for at its submit. Nothing where it does not wait for it.
+/// Plans the reaction of a task to the end of its dependency `on`, now in `state`: it becomes available, is
+/// cancelled, or keeps waiting, as chosen at submit. Empty if it does not depend on it.
 pub fn dependency_ended(record: &TaskRecord, on: TaskId, state: TaskState) -> CommandPlan {
     let if_failed = record.spec.conditions.if_failed;
     if !state.is_ended() || !record.waits_for.contains(&on) || if_failed.is_blocked_by(state) {
@@ -26,8 +26,8 @@ pub fn dependency_ended(record: &TaskRecord, on: TaskId, state: TaskState) -> Co
     CommandPlan { task_events: vec![event], ..CommandPlan::default() }
 }
 
-/// Whether a task that is retried has to wait for `on` again. One that failed keeps it back even where its failure
-/// would have cancelled it: that has happened, and it is wanted all the same, once that one is completed.
+/// Whether a retried task must wait for `on` again. A failed dependency holds the task even if its failure
+/// would have cancelled it: the retry shows that the task is still wanted once the dependency is completed.
 pub fn renew_dependency(record: &TaskRecord, on: TaskId, state: TaskState) -> CommandPlan {
     match record.spec.conditions.if_failed {
         DependencyFailurePolicy::Cancel if state != TaskState::Completed => CommandPlan::default(),

@@ -1,4 +1,4 @@
-//! `why`: what keeps a task from running, in one line.
+//! `why`: explains in one line what keeps a task from running.
 
 use std::collections::BTreeMap;
 
@@ -9,59 +9,56 @@ use docket_schema::{
     task::{Flow, TaskBlockedReason, TaskRecord, TaskState, WORKER_FAULTS_MAX},
 };
 
-/// Workers and tasks that the line names, at most.
+/// Most workers and tasks named in the line.
 const LISTED_MAX: usize = 3;
 
-/// How long a worker that is not heard of keeps its claim to a queue of one task, in milliseconds, at least: one that
-/// waits for work asks every 20 s.
+/// Least time, in milliseconds, that a silent worker keeps its claim to a single-task queue; a waiting worker
+/// sends a request every 20 s.
 const CLAIM_MS_MIN: u64 = 30_000;
 
-/// How long a worker that is not heard of keeps its claim to a queue of one task, in milliseconds. The choice of tasks
-/// and [`why`] must agree on it.
+/// Time, in milliseconds, that a silent worker keeps its claim to a single-task queue. The choice of tasks
+/// and [`explain_waiting`] must agree on it.
 pub const fn queue_claim_ms(lease_ms: u64) -> u64 {
     if lease_ms > CLAIM_MS_MIN { lease_ms } else { CLAIM_MS_MIN }
 }
 
-/// What the line is made of.
+/// Inputs of the explanation.
 #[derive(Debug, Clone)]
 pub struct TaskSituation {
-    /// The task.
     pub record: TaskRecord,
-    /// What is set for its queue.
+    /// Settings of its queue.
     pub queue: QueueSettings,
-    /// Why its batch's budget does not pay for another call.
+    /// Why its batch's budget does not cover another call.
     pub budget_spent: Option<String>,
-    /// The limit on its model's provider that its run waits for.
+    /// The provider rate limit that its run waits for.
     pub provider_wait: Option<ProviderWait>,
-    /// Tasks of its queue that run.
+    /// Number of running tasks in its queue.
     pub running_in_queue: u64,
-    /// Tasks that run and share its concurrency key, and how many each says that may.
+    /// Running tasks that share its concurrency key, with the limit that each states.
     pub same_key_tasks: Vec<(TaskId, u32)>,
-    /// Tasks of its flow that go before it.
+    /// Number of tasks ahead of it in its flow.
     pub tasks_ahead: u64,
-    /// Workers heard of lately.
+    /// Workers heard from recently.
     pub workers: Vec<WorkerView>,
-    /// How long a silent worker keeps its claim to a queue of one task, in milliseconds ([`claim_ms`]).
+    /// How long a silent worker keeps its claim to a single-task queue, in milliseconds ([`queue_claim_ms`]).
     pub queue_claim_ms: u64,
-    /// The tasks that it waits for and how they stand.
+    /// Its unfinished dependencies and their states.
     pub dependencies: Vec<DependencyStatus>,
 }
 
-/// A task that another one waits for.
+/// A dependency of the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DependencyStatus {
-    /// The task.
     pub task: TaskId,
-    /// How it stands.
     pub state: TaskState,
-    /// How it can be taken up again once it has failed.
+    /// The command that restarts it after a failure.
     pub restart: RestartCommand,
 }
 
-/// By which command a task that has ended is taken up again. Each is refused for the others.
+/// The command that restarts an ended task. Each is rejected for the other cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestartCommand {
-    /// `docket retry`: from its start.
+    /// `docket retry`: runs it from its start.
     Retry,
     /// `docket resume`: a fork has no start of its own.
     Resume,
@@ -70,22 +67,22 @@ pub enum RestartCommand {
 }
 
 impl RestartCommand {
-    /// The command for a task that is here.
+    /// Returns the command for a task that is in the log.
     pub const fn for_task(record: &TaskRecord) -> Self {
         if record.forked_from.is_some() { Self::Resume } else { Self::Retry }
     }
 
-    /// The advice, about `task`.
+    /// Formats the advice for `task`.
     fn format_advice(self, task: TaskId) -> String {
         match self {
-            Self::Retry => format!("`docket retry {task}` takes it up again"),
+            Self::Retry => format!("`docket retry {task}` runs it again"),
             Self::Resume => format!("`docket resume {task}` continues its run"),
-            Self::Restore => format!("`docket archive restore {task}` brings it back from the archive"),
+            Self::Restore => format!("`docket archive restore {task}` restores it from the archive"),
         }
     }
 }
 
-/// Says it.
+/// Returns the explanation.
 pub fn explain_waiting(standing: &TaskSituation, now: Timestamp) -> WhyView {
     let record = &standing.record;
     let mut tasks = Vec::new();
@@ -103,13 +100,13 @@ pub fn explain_waiting(standing: &TaskSituation, now: Timestamp) -> WhyView {
         }
         TaskState::Scheduled => (
             WhyKind::Schedule,
-            format!("its time is {}, {}", record.available_at, format_until(record.available_at, now)),
+            format!("it is scheduled for {}, {}", record.available_at, format_until(record.available_at, now)),
         ),
         TaskState::Retryable => {
             let what = record.message.as_deref().unwrap_or("a run failed");
             let again = format_until(record.available_at, now);
             let at_once = match RestartCommand::for_task(record) {
-                RestartCommand::Retry => format!(", `docket retry {}` begins one at once", record.id),
+                RestartCommand::Retry => format!(", `docket retry {}` starts one at once", record.id),
                 RestartCommand::Resume | RestartCommand::Restore => String::new(),
             };
             (WhyKind::Backoff, format!("{what}; another run {again}{at_once}"))
@@ -123,7 +120,7 @@ pub fn explain_waiting(standing: &TaskSituation, now: Timestamp) -> WhyView {
     if !matches!(kind, WhyKind::Dependencies | WhyKind::KeyFull) {
         tasks.clear();
     }
-    // A question, or what a program said, may have several lines.
+    // A question or program output can have several lines.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     WhyView { task: record.id, state: record.state, kind, text, tasks }
 }
@@ -136,17 +133,17 @@ fn describe_running(standing: &TaskSituation, now: Timestamp) -> String {
     });
     let since =
         record.leased_at.map_or_else(String::new, |at| format!(" for {}", format_duration(now.ms_since(at))));
-    format!("it runs: worker {} has had it{since}", name.unwrap_or_else(|| "unknown".to_owned()))
+    format!("it is running on worker {}{since}", name.unwrap_or_else(|| "unknown".to_owned()))
 }
 
 fn describe_provider_wait(standing: &TaskSituation, wait: &ProviderWait, now: Timestamp) -> String {
     let when = match wait.until {
-        Some(at) => format!("it may be asked {} at the earliest", format_until(at, now)),
-        None => "a call that is under way must end first".to_owned(),
+        Some(at) => format!("the next call is allowed {} at the earliest", format_until(at, now)),
+        None => "a call in progress must end first".to_owned(),
     };
     let provider = &wait.provider;
     let has = describe_running(standing, now);
-    format!("{has}; {wait}: {when}, `docket limit set {provider}` says how fast")
+    format!("{has}; {wait}: {when}, `docket limit set {provider}` changes the limit")
 }
 
 fn describe_ended(record: &TaskRecord) -> String {
@@ -180,7 +177,7 @@ fn describe_dependencies(standing: &TaskSituation) -> String {
         let record = &standing.record;
         let without = match RestartCommand::for_task(record) {
             RestartCommand::Retry => {
-                format!(", `docket retry {} --without-dependencies` goes without it", record.id)
+                format!(", `docket retry {} --without-dependencies` skips it", record.id)
             }
             RestartCommand::Resume | RestartCommand::Restore => String::new(),
         };
@@ -204,7 +201,7 @@ fn describe_blocked(record: &TaskRecord, now: Timestamp) -> String {
         record.message.as_ref().map_or_else(String::new, |message| format!(": {}", message.trim_end()));
     if record.is_undelivered() {
         return format!(
-            "its work is done, and not delivered{asked}; `docket accept {id}` says it is settled"
+            "its work is done but not delivered{asked}; `docket accept {id}` marks it as settled"
         );
     }
     match record.blocked_why {
@@ -213,32 +210,33 @@ fn describe_blocked(record: &TaskRecord, now: Timestamp) -> String {
             let out: Vec<String> =
                 record.waits_for.iter().take(LISTED_MAX).map(|task| format!("task {task}")).collect();
             format!(
-                "its run waits for what it gave away, {}{}; `docket why` says what keeps that",
+                "its run waits for delegated work, {}{}; run `docket why` on that task for details",
                 out.join(", "),
                 format_more(record.waits_for.len())
             )
         }
         Some(TaskBlockedReason::Paused) => format!("it is paused; `docket unpause {id}`"),
         Some(TaskBlockedReason::Provider) => {
-            format!("its model's provider wants a person{asked}; then `docket answer {id}`")
+            format!("its model's provider needs a person{asked}; then `docket answer {id}`")
         }
         Some(TaskBlockedReason::WorkerFault) => {
             format!(
-                "no worker could carry it out{asked}; once a worker can, `docket answer {id}` lets it go on"
+                "no worker could run it{asked}; once a worker can, `docket answer {id}` resumes it"
             )
         }
         Some(TaskBlockedReason::Outage) => {
             format!(
-                "its model's provider stays away{asked}; it goes on {}",
+                "its model's provider is unavailable{asked}; it resumes {}",
                 format_until(record.available_at, now)
             )
         }
         Some(TaskBlockedReason::Budget) => {
             format!(
-                "its batch may use no more{asked}; `docket batch budget` raises it, and it goes on by itself"
+                "its batch's budget is used up{asked}; `docket batch budget` raises it, and the task then \
+                 resumes by itself"
             )
         }
-        None => "it is blocked, and its log does not say for what: `docket verify`".to_owned(),
+        None => "it is blocked, and its log does not say why: `docket verify`".to_owned(),
     }
 }
 
@@ -248,7 +246,8 @@ fn describe_available(standing: &TaskSituation, now: Timestamp) -> (WhyKind, Str
     if let Some(spent) = &standing.budget_spent {
         let batch = spec.batch_name.clone().or_else(|| spec.batch.map(|batch| batch.to_string()));
         let batch = batch.unwrap_or_default();
-        let text = format!("its batch may use no more: {spent}; `docket batch budget '{batch}'` raises it");
+        let text = format!("its batch's budget is used up: {spent}; `docket batch budget '{batch}'` raises \
+             it");
         return (WhyKind::Budget, text);
     }
     if standing.queue.paused {
@@ -257,7 +256,8 @@ fn describe_available(standing: &TaskSituation, now: Timestamp) -> (WhyKind, Str
     if let Some(max) = standing.queue.running_max.filter(|max| standing.running_in_queue >= u64::from(*max)) {
         let running = standing.running_in_queue;
         let text = format!(
-            "{running} tasks of queue {queue} run, and at most {max} may; `docket queue set` says how many"
+            "{running} tasks of queue {queue} are running, and the limit is {max}; `docket queue set` \
+             changes it"
         );
         return (WhyKind::QueueFull, text);
     }
@@ -274,7 +274,7 @@ fn describe_available(standing: &TaskSituation, now: Timestamp) -> (WhyKind, Str
     }
     let workers: Vec<&WorkerView> = standing.workers.iter().filter(|worker| worker.is_present()).collect();
     if workers.is_empty() {
-        let text = "no worker has been heard of lately; `docket worker` starts one".to_owned();
+        let text = "no worker has been heard from recently; `docket worker` starts one".to_owned();
         return (WhyKind::NoWorker, text);
     }
     let flow = Flow::from_spec(spec);
@@ -298,7 +298,7 @@ fn describe_available(standing: &TaskSituation, now: Timestamp) -> (WhyKind, Str
     }
     let before = match standing.tasks_ahead {
         0 => String::new(),
-        ahead => format!("; {ahead} of its kind go before it"),
+        ahead => format!("; {ahead} similar tasks are ahead of it"),
     };
     let full: Vec<String> = serving
         .iter()
@@ -306,13 +306,14 @@ fn describe_available(standing: &TaskSituation, now: Timestamp) -> (WhyKind, Str
         .collect();
     if full.len() == serving.len() {
         let (named, more) = (full[..full.len().min(LISTED_MAX)].join(", "), format_more(full.len()));
-        return (WhyKind::NoRoom, format!("no worker that takes it has room: {named}{more}{before}"));
+        return (WhyKind::NoRoom, format!("no matching worker has a free slot: {named}{more}{before}"));
     }
     let faults = describe_fault_count(&standing.record);
-    (WhyKind::Next, format!("a worker that takes it has room and is about to ask for work{before}{faults}"))
+    (WhyKind::Next, format!("a matching worker has a free slot and is about to request work{before}{faults}"))
 }
 
-/// Whether the flow's queue is of one task and its own worker lives: workers of all queues leave it to that one.
+/// Whether the flow's queue is a single-task queue whose own worker is alive; workers of all queues leave its
+/// task to that worker.
 fn is_claimed(standing: &TaskSituation, flow: &Flow, now: Timestamp) -> bool {
     let names = |worker: &WorkerView| worker.about.as_ref().is_some_and(|it| it.queues.contains(&flow.queue));
     flow.queue.is_single_task()
@@ -321,60 +322,60 @@ fn is_claimed(standing: &TaskSituation, flow: &Flow, now: Timestamp) -> bool {
         })
 }
 
-/// What a worker lacks to take tasks of a flow; `None` = it takes them.
+/// Returns what a worker lacks to take tasks of a flow; `None` if it takes them.
 fn describe_unmet_needs(worker: &WorkerView, flow: &Flow, is_claimed: bool) -> Option<String> {
-    let Some(about) = &worker.about else { return Some("has not said what it takes".to_owned()) };
+    let Some(about) = &worker.about else { return Some("has not reported its capabilities".to_owned()) };
     let mut lacks = Vec::new();
     if about.queues.is_empty() && is_claimed {
-        lacks.push(format!("leaves queue {} to the worker of its one task", flow.queue));
+        lacks.push(format!("leaves queue {} to the worker of its single task", flow.queue));
     }
     if !about.queues.is_empty() && !about.queues.contains(&flow.queue) {
         lacks.push(format!("does not serve queue {}", flow.queue));
     }
     if !about.engines.is_empty() && !about.engines.iter().any(|engine| engine.name == flow.engine) {
-        lacks.push(format!("has no engine {}", flow.engine));
+        lacks.push(format!("lacks engine {}", flow.engine));
     }
     if !about.labels.matches_selector(&flow.selector) {
-        lacks.push(format!("has not the labels {}", flow.selector));
+        lacks.push(format!("lacks the labels {}", flow.selector));
     }
     (!lacks.is_empty()).then(|| lacks.join(" and "))
 }
 
-/// The fault that keeps a worker from carrying out the task, also while the worker tries whether it is still there.
+/// Returns the fault that keeps a worker from the task, even while the worker probes whether it persists.
 fn find_fault<'a>(worker: &'a WorkerView, flow: &Flow, task: TaskId) -> Option<&'a WorkerFault> {
     worker.about.as_ref()?.faults.iter().find(|fault| fault.scope.covers_task(flow, task))
 }
 
-/// The faults of the workers that would take the task if they could.
+/// Describes the faults of the workers that would otherwise take the task.
 fn describe_faults(faulty: &[(&str, &WorkerFault)]) -> String {
     let named: Vec<String> = faulty
         .iter()
         .take(LISTED_MAX)
-        .map(|(name, fault)| format!("worker {name} cannot carry it out: {}", fault.message))
+        .map(|(name, fault)| format!("worker {name} cannot run it: {}", fault.message))
         .collect();
     format!(
-        "{}{}; the task waits, and no failure is counted against it; a worker tries again by itself once in a while",
+        "{}{}; the task waits, and no failure is counted against it; a worker tries again periodically",
         named.join("; "),
         format_more(faulty.len())
     )
 }
 
-/// How near a task is to asking a person because of faults of workers.
+/// Describes how close a task is to being blocked for a person by worker faults.
 fn describe_fault_count(record: &TaskRecord) -> String {
     match record.worker_faults {
         0 => String::new(),
         faults => format!(
-            "; {faults} of its attempts in a row ended with a fault of a worker, and after {WORKER_FAULTS_MAX} it asks a \
-             person"
+            "; {faults} consecutive attempts ended with a worker fault, and after {WORKER_FAULTS_MAX} it \
+             asks a person"
         ),
     }
 }
 
-/// Who lacks what, each worker for itself.
+/// Describes what each worker lacks.
 fn describe_no_match(count: usize, lacks: &BTreeMap<String, Vec<&str>>) -> String {
     let of = match count {
-        1 => "the one worker that is there does not take it".to_owned(),
-        count => format!("none of the {count} workers that are there takes it"),
+        1 => "the only worker does not match".to_owned(),
+        count => format!("none of the {count} workers matches"),
     };
     let said: Vec<String> = lacks
         .iter()
@@ -401,7 +402,7 @@ fn format_until(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A length of time for people: `40 s`, `12 min`, `3 h 20 min`, `2 d 4 h`.
+/// Formats a duration for people: `40 s`, `12 min`, `3 h 20 min`, `2 d 4 h`.
 fn format_duration(ms: u64) -> String {
     let s = ms.div_ceil(1000);
     match (s / 86_400, s / 3600 % 24, s / 60 % 60) {
@@ -488,22 +489,22 @@ mod tests {
         all.workers[0].about.as_mut().expect("it said").faults = vec![fault.clone()];
         let (kind, text) = explain(&all);
         assert_eq!(kind, WhyKind::WorkerFault);
-        assert!(text.contains("worker w1 cannot carry it out: the key is refused"), "{text}");
-        assert!(!text.contains("in a row"), "{text}");
+        assert!(text.contains("worker w1 cannot run it: the key is refused"), "{text}");
+        assert!(!text.contains("consecutive attempts"), "{text}");
         all.record.worker_faults = 3;
         let text = explain(&all).1;
-        assert!(text.contains("3 of its attempts in a row") && text.contains("after 20 it asks"), "{text}");
-        // While the worker tries again, the fault is still what keeps the task.
+        assert!(text.contains("3 consecutive attempts") && text.contains("after 20 it asks"), "{text}");
+        // While the worker probes, the fault still holds the task back.
         fault.is_probed = true;
         all.workers[0].about.as_mut().expect("it said").faults = vec![fault.clone()];
         assert_eq!(explain(&all).0, WhyKind::WorkerFault);
-        // Another worker without it takes the task.
+        // Another worker without the fault takes the task.
         let mut other = all.workers[0].clone();
         other.about.as_mut().expect("it said").faults.clear();
         all.workers.push(other);
         assert_eq!(explain(&all).0, WhyKind::Next);
         all.workers.pop();
-        // A fault that does not concern the task keeps nothing.
+        // A fault with another scope does not hold the task back.
         fault.scope = FaultScope::Task(OTHER);
         all.workers[0].about.as_mut().expect("it said").faults = vec![fault];
         assert_eq!(explain(&all).0, WhyKind::Next);
@@ -524,8 +525,7 @@ mod tests {
         all.workers.push(own);
         let (kind, text) = explain(&all);
         assert_eq!(kind, WhyKind::WorkerFault, "{text}");
-        assert!(text.contains("worker run cannot carry it out: the key is refused"), "{text}");
-        // Once the claim has ended, the worker of all queues takes the task.
+        assert!(text.contains("worker run cannot run it: the key is refused"), "{text}");
         all.workers[1].draining = true;
         assert_eq!(explain(&all).0, WhyKind::Next);
         all.workers[1].draining = false;
@@ -579,11 +579,11 @@ mod tests {
         for (text, part) in texts.iter().zip([
             "9 of 10 tokens are used; `docket batch budget",
             "docket queue unpause default",
-            "3 tasks of queue default run, and at most 3 may",
+            "3 tasks of queue default are running, and the limit is 3",
             "of key branch/main",
-            "w1 has not the labels gpu=h100",
-            "w1: its 2 slots are taken; 4 of its kind go before it",
-            "about to ask",
+            "w1 lacks the labels gpu=h100",
+            "w1: its 2 slots are taken; 4 similar tasks are ahead of it",
+            "about to request work",
             "docket worker",
         ]) {
             assert!(text.contains(part), "{part} in {text}");
@@ -610,7 +610,7 @@ mod tests {
         both.workers.push(other);
         let (kind, text) = explain(&both);
         assert_eq!(kind, WhyKind::NoneServes);
-        let lacks = ["w1 has not the labels gpu=a100", "w2 does not serve queue slow"];
+        let lacks = ["w1 lacks the labels gpu=a100", "w2 does not serve queue slow"];
         assert!(lacks.iter().all(|lack| text.contains(lack)) && !text.contains("none of them"), "{text}");
     }
 
@@ -637,7 +637,7 @@ mod tests {
         let text = explain(&waits).1;
         assert!(
             text.contains(&format!("docket retry {OTHER}"))
-                && text.contains("--without-dependencies` goes without it"),
+                && text.contains("--without-dependencies` skips it"),
             "{text}"
         );
         for (again, advice) in

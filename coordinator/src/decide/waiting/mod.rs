@@ -1,4 +1,4 @@
-//! What a task waits for, and which one goes next.
+//! What tasks wait for, and which one is leased next.
 
 pub(super) mod autoscaling;
 pub(super) mod budget;

@@ -1,4 +1,4 @@
-//! `unblock`: what a blocked task waited for is there; it goes on with the run in hand.
+//! `unblock`: resumes a blocked task with its current run.
 
 use docket_schema::{
     event::NewEvent,
@@ -7,15 +7,15 @@ use docket_schema::{
 
 use crate::decide::{CommandPlan, CommandRejection, FenceAfter, RunCondition, RunWrite};
 
-/// Makes the task available again; `inbox` (the answer, `Unpaused`) goes to its run's stream.
+/// Makes the task available again; `inbox` (the answer, `Unpaused`) is appended to its run's stream.
 ///
 /// # Errors
-/// The task is not blocked.
+/// Rejected if the task is not blocked.
 pub fn unblock(record: &TaskRecord, inbox: Vec<NewEvent>) -> Result<CommandPlan, CommandRejection> {
     if record.state != TaskState::Blocked {
         return Err(CommandRejection::WrongState {
             state: record.state,
-            remedy: "it waits for nobody's answer",
+            remedy: "it does not wait for an answer",
         });
     }
     Ok(CommandPlan {

@@ -97,12 +97,12 @@ async fn blobs_uploaded_before_or_with_an_append_are_verified() {
     let upload = |blob| BlobUpload { blob, b64: STANDARD.encode(&bytes) };
     let mut request = append_request(lease.epoch, 0, vec![run_started(lease.task, lease.run)]);
 
-    request.names = vec![BlobHash::of(b"never stored")];
+    request.names = vec![BlobHash::hash_bytes(b"never stored")];
     let problem = house.post(&path, &lease.token, &request).await.parse_problem();
     assert_eq!(problem.code, ProblemCode::BlobMissing);
-    request.names = vec![BlobHash::of(MANIFEST)];
+    request.names = vec![BlobHash::hash_bytes(MANIFEST)];
 
-    request.blobs = vec![upload(BlobRef { hash: BlobHash::of(b"other"), bytes: bytes.len() as u64 })];
+    request.blobs = vec![upload(BlobRef { hash: BlobHash::hash_bytes(b"other"), bytes: bytes.len() as u64 })];
     let problem = house.post(&path, &lease.token, &request).await.parse_problem();
     assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::BlobMismatch, Some("blobs[0]")));
 
@@ -112,7 +112,7 @@ async fn blobs_uploaded_before_or_with_an_append_are_verified() {
 
     request.blobs = vec![upload(BlobRef::for_bytes(&bytes))];
     assert_eq!(house.post(&path, &lease.token, &request).await.status, 200);
-    let hash = BlobHash::of(&bytes);
+    let hash = BlobHash::hash_bytes(&bytes);
     let got = house.send("GET", &format!("/v1/blobs/{hash}"), &lease.token, Vec::new(), None).await;
     assert_eq!((got.status, got.body == bytes), (200, true));
     assert_eq!(
@@ -120,12 +120,12 @@ async fn blobs_uploaded_before_or_with_an_append_are_verified() {
         200
     );
 
-    let put = format!("/v1/blobs/{}", BlobHash::of(b"x"));
+    let put = format!("/v1/blobs/{}", BlobHash::hash_bytes(b"x"));
     let problem = house.send("PUT", &put, &lease.token, b"y".to_vec(), None).await.parse_problem();
     assert_eq!(problem.code, ProblemCode::BlobMismatch);
-    let body = json!({ "hashes": [hash, BlobHash::of(b"x")] });
+    let body = json!({ "hashes": [hash, BlobHash::hash_bytes(b"x")] });
     let missing: Value = house.post("/v1/blobs/missing", &lease.token, &body).await.parse_success();
-    assert_eq!(missing["missing"], json!([BlobHash::of(b"x")]));
+    assert_eq!(missing["missing"], json!([BlobHash::hash_bytes(b"x")]));
 }
 
 #[tokio::test]

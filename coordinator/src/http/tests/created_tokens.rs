@@ -79,7 +79,7 @@ async fn token_is_shown_once_and_works_until_revoked() {
     else {
         panic!("{log:?}")
     };
-    assert_eq!(*hash, BlobHash::of(made.secret.as_bytes()));
+    assert_eq!(*hash, BlobHash::hash_bytes(made.secret.as_bytes()));
     let acts = read_system_events(&*house.store, SystemTopic::Audit).await;
     let acts: Vec<AdminAct> = acts
         .into_iter()

@@ -194,7 +194,7 @@ async fn fork_records_a_persons_edits_before_its_first_turn() {
     let house = TestServer::start().await;
     let parent = lease_with_two_turns(&house).await;
     let content = b"mended";
-    let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 6, hash: BlobHash::of(content) };
+    let entry = Entry { kind: EntryKind::File, mode: 0o644, size: 6, hash: BlobHash::hash_bytes(content) };
     let changes = vec![PathChange { path: WorkspacePath::new("a.txt").expect("a path"), entry: Some(entry) }];
     let tree = TreeHash([8; 32]);
     let taken = SnapshotTaken { changes, git_changes: Vec::new(), tree, left_out: Vec::new(), more: false };
@@ -215,7 +215,7 @@ async fn fork_records_a_persons_edits_before_its_first_turn() {
         let problem = house.post_as_admin(&fork, &asked).await.parse_problem();
         assert_eq!((problem.code, problem.field.as_deref()), (code, field), "{}", problem.detail);
     }
-    let put = format!("/v1/blobs/{}", BlobHash::of(content));
+    let put = format!("/v1/blobs/{}", BlobHash::hash_bytes(content));
     assert_eq!(
         house.send("PUT", &put, token_for(TokenRole::Submit), content.to_vec(), None).await.status,
         204

@@ -80,7 +80,7 @@ async fn host_names_are_accepted_only_if_configured() {
 async fn every_response_has_nosniff_and_no_cors_headers() {
     let house = TestServer::start().await;
     let lease = house.submit_and_lease().await;
-    let blob = format!("/v1/blobs/{}", docket_schema::ids::BlobHash::of(super::event_fixtures::MANIFEST));
+    let blob = format!("/v1/blobs/{}", docket_schema::ids::BlobHash::hash_bytes(super::event_fixtures::MANIFEST));
     let follow = format!("/v1/runs/{}/follow", lease.run);
     let openapi = "/openapi.json".to_owned();
     for path in PATHS.map(str::to_owned).into_iter().chain([blob, follow, openapi, "/v1/tasks/x".to_owned()])
@@ -168,9 +168,9 @@ async fn role_error_names_the_accepted_roles() {
             "GET",
             "/v1/tasks",
             TokenRole::Worker,
-            "not for tokens of role worker; it takes a token of role read or submit or admin",
+            "tokens with role worker may not call this route; it requires a token with role read or submit or admin",
         ),
-        ("POST", "/v1/gc", TokenRole::Submit, "takes a token of role admin"),
+        ("POST", "/v1/gc", TokenRole::Submit, "requires a token with role admin"),
         ("POST", "/v1/runs/x/append", TokenRole::Admin, "takes a run's own token"),
     ] {
         let problem = house.send(method, path, token_for(by), Vec::new(), None).await.parse_problem();

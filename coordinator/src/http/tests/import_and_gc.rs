@@ -44,14 +44,14 @@ async fn inconsistent_import_pages_are_rejected_and_write_nothing() {
     altered[1].epoch = docket_schema::ids::Epoch(9);
     let cases: Vec<(String, &str)> = vec![
         ("noise\n".to_owned(), "event 1"),
-        (String::new(), "is not there"),
+        (String::new(), "is missing"),
         (
             "{\"end\":{\"events\":0,\"blobs\":0,\"digest\":\"".to_owned() + &"0".repeat(64) + "\"}}\n",
             "nothing but events",
         ),
         (to_jsonl(&altered), "was altered"),
         (to_jsonl(&events[1..]), "event 1"),
-        (to_jsonl(&events[..events.len() - 1]), "is not there"),
+        (to_jsonl(&events[..events.len() - 1]), "is missing"),
         (format!("{good}{good}"), "was left and comes again"),
     ];
     let before = house.store.read_log(docket_schema::ids::Position(0), 1000).await.expect("reads").len();

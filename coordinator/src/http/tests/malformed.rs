@@ -189,7 +189,7 @@ async fn problem_details_are_bounded() {
         let answer = house.send("POST", path, token_for(TokenRole::Admin), body, JSON).await;
         assert!(answer.body.len() < 4096, "{path}: {} bytes", answer.body.len());
         let problem = answer.parse_problem();
-        assert!(problem.detail.starts_with("the body is wrong"), "{}", problem.detail);
+        assert!(problem.detail.starts_with("invalid body"), "{}", problem.detail);
         assert!(problem.field.is_some_and(|field| field.chars().count() <= 201));
     }
 }

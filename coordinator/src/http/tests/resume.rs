@@ -33,7 +33,7 @@ async fn run_is_resumed_from_the_end_of_a_turn() {
     house.append_ok(&lease, 6, vec![run_ended(RunOutcome::Succeeded, 2)]).await;
     let problem = house.post_as_admin(&resume, &json!({ "turn": 3 })).await.parse_problem();
     assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::NotFound, Some("turn")));
-    assert_eq!(problem.detail, "there is no turn 3: the run's turns go from 0 to 2");
+    assert_eq!(problem.detail, "turn 3 does not exist: the run has turns 0 to 2");
 
     let answer: ResumeResponse =
         house.post(&resume, token_for(TokenRole::Submit), &json!({ "turn": 1 })).await.parse_success();

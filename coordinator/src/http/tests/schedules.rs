@@ -88,8 +88,8 @@ async fn invalid_schedules_are_rejected() {
     };
     for (schedule, field, words) in [
         (test_schedule("0 25 * * *"), "schedule.cron", "the hour `25`"),
-        (test_schedule("0 0 30 2 *"), "schedule.cron", "never come"),
-        (with(|one| one.tz = "Mars/Olympus".to_owned()), "schedule.tz", "no time zone"),
+        (test_schedule("0 0 30 2 *"), "schedule.cron", "never fires"),
+        (with(|one| one.tz = "Mars/Olympus".to_owned()), "schedule.tz", "not a time zone"),
         (with(|one| one.spec.dedup_key = Some("k".to_owned())), "schedule.spec.dedup_key", "overlap"),
         (with(|one| one.spec.run_at = Some(Clock::new().now())), "schedule.spec.run_at", "says when"),
         (with(|one| one.spec.title = String::new()), "schedule.spec.title", "characters"),

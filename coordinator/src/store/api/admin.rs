@@ -1,4 +1,5 @@
-//! What running a store takes beside its contents: identity, shared secret, terms, rebuild, figures, health of its writers.
+//! Administration of a store: identity, shared secret, terms, rebuild, metrics, and the health of its
+//! writers.
 
 use std::{
     fmt,
@@ -17,15 +18,12 @@ use crate::metrics::HistogramSnapshot;
 /// A difference between a projection and the log it is derived from.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ProjectionDifference {
-    /// Table.
     pub table: &'static str,
-    /// Row.
     pub key: String,
-    /// Column.
     pub column: String,
-    /// The stored value.
+    /// The value stored in the projection.
     pub stored: String,
-    /// The value that the log gives.
+    /// The value derived from the log.
     pub derived: String,
 }
 
@@ -41,7 +39,7 @@ impl ProjectionDifference {
     }
 }
 
-/// Progress of a rebuild: streams examined, and of how many; zeros before it begins.
+/// Progress of a rebuild: streams examined and in total; zeros before it begins.
 #[derive(Debug, Default)]
 pub struct RebuildProgress {
     examined_streams: AtomicU64,
@@ -49,12 +47,12 @@ pub struct RebuildProgress {
 }
 
 impl RebuildProgress {
-    /// Streams that were examined, and how many there are.
+    /// Returns the number of streams examined and in total.
     pub fn examined_and_total(&self) -> (u64, u64) {
         (self.examined_streams.load(Ordering::Relaxed), self.total_streams.load(Ordering::Relaxed))
     }
 
-    /// Starts from zero, also where a transaction that failed is tried again.
+    /// Starts from zero; also called when a failed transaction is repeated.
     pub(crate) fn restart(&self, streams: u64) {
         self.examined_streams.store(0, Ordering::Relaxed);
         self.total_streams.store(streams, Ordering::Relaxed);
@@ -65,69 +63,69 @@ impl RebuildProgress {
     }
 }
 
-/// What the store did since it was opened.
+/// Counters of a store since it was opened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoreMetrics {
-    /// Appends by holders, followers and the inbox of runs that were answered without a fault of the store.
+    /// Appends by holders, followers and the inbox of runs that completed without a store failure.
     pub appends: u64,
-    /// Commands and submits likewise.
+    /// Commands and submits that completed without a store failure.
     pub commands: u64,
-    /// Leases that were granted.
+    /// Leases granted.
     pub leases: u64,
-    /// Requests that the store could not carry out.
+    /// Requests that failed because of the store.
     pub failed_requests: u64,
-    /// How many requests shared a transaction.
+    /// Requests per transaction.
     pub batch_requests: HistogramSnapshot,
-    /// How long such a transaction took, with all its tries.
+    /// Duration of these transactions, including retries.
     pub batch_times: HistogramSnapshot,
 }
 
-/// Runs a store: what its coordinators share, and what a person asks of it.
+/// Administration of a store, shared by its coordinators and requested by people.
 ///
-/// Errors: [`StoreError`] alone.
+/// Errors: only [`StoreError`].
 ///
-/// Invariants: the secret is made once and is the same for every coordinator of a store. At most one holder has a term at
-/// a time by the store's clock. A rebuild changes projections alone, never the log.
+/// Invariants: the secret is created once and is the same for every coordinator of a store. At most one
+/// holder has a term at a time by the store's clock. A rebuild changes projections only, never the log.
 pub trait StoreAdmin {
     /// `sqlite` or `postgres`.
     fn backend(&self) -> &'static str;
 
-    /// The way to tell other coordinators of the store that there is news; `None` if there can be no others.
+    /// Returns the channel for wake-up hints to other coordinators; `None` if there can be no others.
     fn coordinator_hints(&self) -> Option<Arc<dyn CoordinatorHints>>;
 
-    /// The time of the server that all coordinators of the store share; `None` if there is none.
+    /// Returns the time of the database server that coordinators share; `None` if there is none.
     fn database_time(&self) -> StoreFuture<'_, Result<Option<Timestamp>, StoreError>>;
 
-    /// Takes a term, or continues the caller's own.
+    /// Acquires a term or renews the caller's own.
     fn acquire_term(&self, term: TermRequest) -> StoreFuture<'_, Result<TermOutcome, StoreError>>;
 
-    /// The secret that run tokens are made with: `fresh`, or the one that was made before.
+    /// Returns the secret for run tokens: the existing one, or `fresh` if there is none yet.
     fn load_or_create_secret(&self, fresh: [u8; 32]) -> StoreFuture<'_, Result<[u8; 32], StoreError>>;
 
-    /// Derives every projection from the log, compares, and writes what the log says.
-    /// Lease deadlines are not compared: heartbeats are no events.
+    /// Derives every projection from the log, compares, and corrects differences. Lease deadlines are not
+    /// compared, because heartbeats are not events.
     fn rebuild_projections(
         &self,
         seen: Arc<RebuildProgress>,
     ) -> StoreFuture<'_, Result<Vec<ProjectionDifference>, StoreError>>;
 
-    /// What this store did since it was opened here.
+    /// Returns counters since this store was opened.
     fn metrics(&self) -> StoreMetrics;
 
-    /// Ends background work; what was acknowledged is durable.
+    /// Stops background work; acknowledged writes are durable.
     fn close(&self) -> StoreFuture<'_, ()>;
 }
 
-/// A writer that is stuck.
+/// A stuck writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterStall {
-    /// How long it has made no progress.
+    /// Time since its last progress.
     pub stalled_for: Duration,
     /// What it was doing when it last began something.
     pub doing: &'static str,
-    /// Requests that wait for it.
+    /// Requests waiting for it.
     pub waiting: usize,
-    /// What its last try failed at, where one has failed.
+    /// Obstacle met by its last try, if a try failed.
     pub last_error: Option<&'static str>,
 }
 
@@ -143,16 +141,16 @@ impl fmt::Display for WriterStall {
     }
 }
 
-/// Whether the writers of a store make progress.
+/// Health of a store's writers.
 pub trait WriterHealth {
-    /// The writer that has been stuck for longest, if one is.
+    /// Returns the writer that has been stuck for longest, if any.
     fn writer_stall(&self) -> Option<WriterStall>;
 
-    /// Checks that the database takes writes now. Only asked where connections may lead to another server than
-    /// before: a PostgreSQL server may be a standby, or have been demoted.
+    /// Checks that the database accepts writes. Only queried where connections may lead to another server
+    /// than before: a PostgreSQL server may be a standby or may have been demoted.
     fn check_writable(&self) -> StoreFuture<'_, Result<(), StoreError>>;
 
-    /// A line for each session that holds a lock docket waits for, with what ends it. Empty where the database
+    /// Describes each session that holds a lock docket waits for, and how to end it. Empty if the database
     /// cannot tell.
     fn lock_holders(&self) -> StoreFuture<'_, Result<Vec<String>, StoreError>>;
 }

@@ -1,4 +1,4 @@
-//! The archive's part of a store: streams that leave the log, and their stubs.
+//! The archive's part of a store: streams that leave the log, and the stubs that replace them.
 
 use docket_schema::{
     api::{ArchivedTaskPage, ArchivedTaskQuery},
@@ -10,145 +10,141 @@ use uuid::Uuid;
 
 use super::{StoreError, StoreFuture};
 
-/// A stream that is archived.
+/// The record of an archived stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveStub {
-    /// Which.
     pub stream: StreamId,
     /// Its last event.
     pub head: Head,
     /// When it was archived.
     pub archived_at: Timestamp,
-    /// Where the archive is.
+    /// Location of the archive.
     pub location: String,
-    /// The file's name there.
+    /// Name of the file there.
     pub file: String,
-    /// BLAKE3 of the file.
+    /// BLAKE3 hash of the file.
     pub file_hash: BlobHash,
-    /// Its size.
+    /// Size of the file, in bytes.
     pub file_bytes: u64,
-    /// The fields of a task that the store keeps.
+    /// Retained fields, if it is a task.
     pub task: Option<Box<ArchivedTask>>,
 }
 
 /// A task whose retention may be over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedTask {
-    /// Which.
     pub task: TaskId,
     /// When it ended.
     pub ended_at: Timestamp,
-    /// Of which queue.
+    /// Its queue.
     pub queue: QueueName,
 }
 
-/// The last task of a page of such tasks.
+/// Position in the list of ended tasks: the last task of a page.
 pub type EndedTaskCursor = (Timestamp, TaskId);
 
-/// The queues whose tasks are listed.
+/// Selects the queues whose tasks are listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueSelection {
-    /// This one.
     Only(QueueName),
-    /// All but these.
+    /// All except these.
     AllBut(Vec<QueueName>),
 }
 
-/// Why a family stays. Nothing was removed.
+/// Why a lineage group stays in the log. Nothing was removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveRefusal {
-    /// It is not there: another coordinator archived it, or it never existed.
-    #[error("{0} is not here any more")]
+    /// The stream does not exist: another coordinator archived it, or it never existed.
+    #[error("{0} no longer exists here")]
     NotFound(StreamId),
-    /// Events were appended since it was copied.
-    #[error("{0} went on while it was copied")]
+    /// Events were appended since the copy.
+    #[error("{0} grew while it was copied")]
     ChangedSinceCopy(StreamId),
-    /// The task has not ended, or not long ago.
+    /// The task has not ended, or only recently.
     #[error("task {0} has not ended")]
     TaskNotEnded(TaskId),
-    /// A run may still be written to.
+    /// The run can still be written to.
     #[error("{0} is not closed")]
     StreamNotClosed(StreamId),
-    /// A run that is not in the file shares the history of one that is.
-    #[error("another run stands on {0}")]
+    /// A run outside the file shares the history of one inside it.
+    #[error("another run continues {0}")]
     HasDescendant(StreamId),
-    /// A task that has not ended waits for it, and keeps waiting because it failed.
-    #[error("another task waits for task {0}, which may be retried yet")]
+    /// An unfinished task waits for this one, and keeps waiting because it failed.
+    #[error("another task depends on task {0}, which may still be retried")]
     HasDependent(TaskId),
-    /// It cannot be part of a family.
-    #[error("{0} is no stream that can be archived")]
+    /// A stream of this kind cannot be archived.
+    #[error("{0} is not a stream that can be archived")]
     NotArchivable(StreamId),
 }
 
-/// A refusal, or the store's fault.
+/// A refusal, or a failure of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// It stays.
+    /// The group stays in the log.
     #[error(transparent)]
     Refused(#[from] ArchiveRefusal),
-    /// The store cannot.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A family that comes back from a file, checked. Its blobs must be stored.
+/// A lineage group to be restored from a file, verified. Its blobs must be stored.
 #[derive(Debug, Clone)]
 pub struct RestoreRequest {
-    /// Its first task.
     pub task: TaskId,
-    /// Who brings it back.
+    /// Who restores it.
     pub by: String,
-    /// Its streams in the order of the file.
+    /// Its streams, in the order of the file.
     pub streams: Vec<RestoreStream>,
-    /// The blobs that they need.
+    /// Blobs that they require.
     pub required_blobs: Vec<BlobHash>,
-    /// Where it comes to.
+    /// Destination of the restore.
     pub destination: RestoreDestination,
 }
 
-/// Where a family comes to.
+/// Destination of a restored group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestoreDestination {
-    /// The log it left: a stub stands for each of its streams.
+    /// The log it was removed from: a stub exists for each of its streams.
     OriginalLog,
-    /// A store of its own, to be looked at.
+    /// A temporary store, for reading only.
     ScratchStore,
 }
 
-/// A stream that comes back.
+/// A stream to be restored.
 #[derive(Debug, Clone)]
 pub struct RestoreStream {
-    /// Which.
     pub stream: StreamId,
     /// For a run: its place in its task.
     pub run_of: Option<TaskRunRef>,
-    /// Its events from the first on, at least one.
     pub events: Vec<Envelope>,
 }
 
-/// A family that did not come back. Nothing was written.
+/// A restore that was refused. Nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// It has no stub, or one of another head.
-    #[error("{0} is not archived with this history; it may have been brought back already")]
+    /// The stream has no stub, or one with another head.
+    #[error("{0} is not archived with this history; it may have been restored already")]
     NotArchived(StreamId),
-    /// It is here.
-    #[error("{0} is here already")]
+    /// The stream already exists.
+    #[error("{0} already exists here")]
     AlreadyPresent(StreamId),
-    /// A needed blob is not stored.
+    /// A required blob is not stored.
     #[error("blob {0} is not stored; upload it first")]
     BlobMissing(BlobHash),
-    /// The store cannot.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Moves streams out of the log and back, and reads the stubs that replace archived streams.
+/// Moves streams out of the log and back, and reads the stubs of archived streams.
 ///
-/// Errors: a removal or return that is refused says why ([`ArchiveError`], [`RestoreError`]) and writes nothing.
+/// Errors: a refused removal or restore states its reason ([`ArchiveError`], [`RestoreError`]) and writes
+/// nothing.
 ///
-/// Invariants: what shares history leaves and comes back together, each in one transaction. No event is deleted without a
-/// stub of its stream's very head, and the stubs can be derived from `system/archive`.
+/// Invariants: streams that share history are removed and restored together, each in one transaction. No
+/// event is deleted without a stub of its stream's exact head, and the stubs can be derived from
+/// `system/archive`.
 pub trait ArchiveStore {
     /// Tasks that ended before `before`, oldest end first, after `after`.
     fn list_ended_tasks(
@@ -159,22 +155,22 @@ pub trait ArchiveStore {
         limit: u32,
     ) -> StoreFuture<'_, Result<Vec<EndedTask>, StoreError>>;
 
-    /// Removes a family of streams that was copied and read back, all of it or nothing, records it, and
-    /// leaves a stub for each.
+    /// Removes a lineage group that was copied and verified: all of it or nothing. Records the removal and
+    /// leaves a stub for each stream.
     fn remove_archived(
         &self,
         archived: StreamsArchived,
         now: Timestamp,
     ) -> StoreFuture<'_, Result<(), ArchiveError>>;
 
-    /// Writes a family of streams as they were, all of it or nothing, and records it.
+    /// Writes the streams of a lineage group back, all of them or none, and records it.
     fn restore_streams(
         &self,
         restore: RestoreRequest,
         now: Timestamp,
     ) -> StoreFuture<'_, Result<(), RestoreError>>;
 
-    /// Stubs of archived streams, after `after` in order of their names.
+    /// Lists stubs of archived streams after `after`, by name.
     fn list_stubs(
         &self,
         after: Option<StreamId>,

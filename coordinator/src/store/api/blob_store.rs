@@ -1,4 +1,4 @@
-//! Blobs: bytes out of line, named by their hash.
+//! Blob store: content stored separately from events and addressed by its hash.
 
 use bytes::Bytes;
 use docket_schema::{
@@ -9,65 +9,68 @@ use docket_schema::{
 
 use super::{StoreError, StoreFuture};
 
-/// A blob on its way in. Hash and size were checked against the bytes.
+/// A blob to be stored. Hash and size were verified against the bytes.
 #[derive(Debug, Clone)]
 pub struct NewBlob {
-    /// Its name.
+    /// Hash and size.
     pub blob: BlobRef,
-    /// Its bytes, uncompressed.
+    /// Uncompressed content.
     pub bytes: Bytes,
 }
 
-/// How much is stored.
+/// Totals of stored blobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlobTotals {
     /// Blobs.
     pub blobs: u64,
-    /// Their uncompressed sizes together, in bytes.
+    /// Total uncompressed size, in bytes.
     pub bytes: u64,
 }
 
-/// Where large blobs are stored instead of the database.
+/// Storage of large blobs outside the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalBlobSettings {
     /// `file:///FOLDER` or `s3://BUCKET/PREFIX`.
     pub url: String,
-    /// From which size on, in bytes.
+    /// Minimum size of an external blob, in bytes.
     pub min_bytes: u64,
 }
 
-/// Stores blobs and reads them.
+/// Stores and reads blobs.
 ///
-/// Errors: [`StoreError`] alone; bytes that do not have their hash are [`StoreError::Corrupt`], never answered.
+/// Errors: only [`StoreError`]; content that does not match its hash is [`StoreError::Corrupt`] and is never
+/// returned.
 ///
-/// Invariants: a blob never changes. A transaction that names a blob keeps it from garbage collection, so a blob that an
-/// event names is stored; see [`BlobStore::drop_blobs`] for what the collector has to respect.
+/// Invariants: a blob never changes. A transaction that references a blob protects it from garbage
+/// collection, so a referenced blob is always stored; see [`BlobStore::drop_blobs`] for the collector's
+/// obligations.
 pub trait BlobStore {
-    /// Stores blobs; those that are there are only touched.
+    /// Stores blobs; existing ones are only touched.
     fn put_blobs(&self, blobs: Vec<NewBlob>, now: Timestamp) -> StoreFuture<'_, Result<(), StoreError>>;
 
-    /// A blob's bytes, uncompressed and checked against its hash.
+    /// Returns a blob's content, uncompressed and verified against its hash.
     fn read_blob(&self, hash: BlobHash) -> StoreFuture<'_, Result<Option<Bytes>, StoreError>>;
 
-    /// Reads stored blobs in the order of their hashes, from the one after `after`, and hashes them
-    /// again: as many as make a part of bounded size.
+    /// Reads stored blobs in hash order after `after` and verifies their hashes, as many as fit into a
+    /// bounded amount of work.
     fn check_blobs(&self, after: Option<BlobHash>) -> StoreFuture<'_, Result<BlobCheckResponse, StoreError>>;
 
-    /// Which of these are stored.
+    /// Returns those of `hashes` that are stored.
     fn find_present_blobs(&self, hashes: Vec<BlobHash>)
     -> StoreFuture<'_, Result<Vec<BlobHash>, StoreError>>;
 
-    /// Which of these are stored; those are kept from garbage collection as if they had just been stored.
+    /// Returns those of the hashes that are stored, and protects them from garbage collection as if they had
+    /// just been stored.
     fn touch_blobs(
         &self,
         hashes: Vec<BlobHash>,
         now: Timestamp,
     ) -> StoreFuture<'_, Result<Vec<BlobHash>, StoreError>>;
 
-    /// How much is stored.
+    /// Returns the totals of stored blobs.
     fn blob_totals(&self) -> StoreFuture<'_, Result<BlobTotals, StoreError>>;
 
-    /// Blobs not touched since `since`, after `after` in order of their hashes, at most `limit`.
+    /// Lists blobs not touched since `since`, after `after` by hash, at most `limit`.
     fn list_untouched_blobs(
         &self,
         since: Timestamp,
@@ -75,17 +78,17 @@ pub trait BlobStore {
         limit: u32,
     ) -> StoreFuture<'_, Result<Vec<BlobRef>, StoreError>>;
 
-    /// Drops those of `hashes` that were not touched since `since` and that no transaction is about to
-    /// name; answers them. `since` must be before the log was read for the names in it, by more than an
-    /// hour: [`crate::gc`] is the caller.
+    /// Deletes those of `hashes` that were not touched since `since` and that no transaction is about to
+    /// reference; returns them. `since` must be at least an hour before the log was read for references; see
+    /// [`crate::gc`].
     fn drop_blobs(
         &self,
         hashes: Vec<BlobHash>,
         since: Timestamp,
     ) -> StoreFuture<'_, Result<Vec<BlobRef>, StoreError>>;
 
-    /// Files of blobs outside of the database which no row names and that were written before `since`:
-    /// how many, and their bytes; and deletes them if `delete` says so. `since` as for [`BlobStore::drop_blobs`].
+    /// Counts external blob files written before `since` that no row references, with their total size;
+    /// deletes them if `delete` is set. `since` as for [`BlobStore::drop_blobs`].
     fn sweep_stray_blobs(
         &self,
         since: Timestamp,

@@ -1,4 +1,4 @@
-//! The future that the store answers with, and its errors.
+//! Errors of the store, and the future type of its methods.
 
 use std::{future::Future, pin::Pin};
 
@@ -9,96 +9,91 @@ use docket_schema::{
 
 use crate::decide::CommandRejection;
 
-/// A future that a store gives back: boxed, so that the rest of the coordinator holds one `dyn Store`.
+/// A boxed future returned by the store, so that the rest of the coordinator can use `dyn Store`.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The store cannot do it now. Nothing was written.
+/// A failure of the store. Nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It cannot be reached, or gave up: the same call may succeed later.
+    /// The database cannot be reached or gave up: the same call may succeed later.
     #[error("the {backend} store is unavailable while {doing}{}", format_database_answer(source))]
     Unavailable {
         /// `sqlite` or `postgres`.
         backend: &'static str,
-        /// What was being done.
         doing: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         source: sqlx::Error,
     },
-    /// It answers, and takes no writes: the same call may succeed later, or elsewhere.
+    /// The database accepts no writes: the same call may succeed later or on another server.
     #[error("the {backend} database is read-only ({doing}): {}", read_only_remedy(backend))]
     ReadOnly {
         /// `sqlite` or `postgres`.
         backend: &'static str,
-        /// What was being done.
         doing: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         source: sqlx::Error,
     },
-    /// No space is left.
-    #[error("no space is left in the {backend} store while {doing}; free some, nothing was written")]
+    /// The disk is full.
+    #[error("the {backend} store has no space left ({doing}); free some, nothing was written")]
     Full {
         /// `sqlite` or `postgres`.
         backend: &'static str,
-        /// What was being done.
         doing: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         source: sqlx::Error,
     },
-    /// The database's own file is damaged, or is none.
+    /// The database file is damaged or is not a database.
     #[error(
-        "the {backend} database is damaged, or is no database ({doing}); put a backup in its place, with `docket db restore FILE` where \
-         it is the embedded one"
+        "the {backend} database is damaged or not a database ({doing}); restore a backup, with `docket db \
+         restore FILE` for the embedded one"
     )]
     Damaged {
         /// `sqlite` or `postgres`.
         backend: &'static str,
-        /// What was being done.
         doing: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         source: sqlx::Error,
     },
-    /// What is stored is not what docket writes.
-    #[error("the store holds something docket cannot have written ({what}); run `docket verify`")]
+    /// The stored data is not something docket writes.
+    #[error("the store contains data that docket cannot have written ({what}); run `docket verify`")]
     Corrupt {
-        /// What and where.
+        /// The problem and its place.
         what: String,
     },
-    /// Another build of docket made the schema: a newer one, or one whose steps differ.
-    #[error("the database's schema does not fit this build: {what}")]
+    /// The schema was made by another build of docket: a newer one, or one whose migration steps differ.
+    #[error("the database's schema does not match this build: {what}")]
     SchemaMismatch {
-        /// What, and what helps.
+        /// The problem and its remedy.
         what: String,
     },
     /// The address or the server cannot be used, or a migration failed.
-    #[error("the database's schema does not fit this build: {what}")]
+    #[error("the database's schema does not match this build: {what}")]
     Schema {
-        /// What, and what helps.
+        /// The problem and its remedy.
         what: String,
     },
-    /// A fault of docket in its own SQL.
-    #[error("a fault of docket in the {backend} store while {doing}")]
+    /// A bug in docket's own SQL.
+    #[error("internal error in the {backend} store while {doing}")]
     Internal {
         /// `sqlite` or `postgres`.
         backend: &'static str,
-        /// What was being done.
         doing: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         source: sqlx::Error,
     },
 }
 
-/// What the database itself said, where it answered: that a right or a database is missing is nothing that waiting
-/// helps against. Holds no secret: the database names roles, databases and tables, and no password.
+/// Formats the database's own message, if it replied: waiting does not help against a missing privilege or
+/// database. Contains no secret: the database names roles, databases and tables, but no password.
 fn format_database_answer(source: &sqlx::Error) -> String {
     match source {
         sqlx::Error::Database(answer) => format!(" ({})", answer.message()),
-        // The copy for one more request of a batch: see `copy_error` in `db/db_error.rs`.
+        // A copy for another request of the batch; see `copy_error` in `db/db_error.rs`.
         sqlx::Error::Protocol(copy) => match copy.strip_prefix(DATABASE_ANSWER_PREFIX) {
             Some(answer) => format!(" ({answer})"),
             None => String::new(),
@@ -109,22 +104,22 @@ fn format_database_answer(source: &sqlx::Error) -> String {
 
 fn read_only_remedy(backend: &str) -> &'static str {
     if backend == "postgres" {
-        "the server is a standby, or a primary that was demoted; make its address lead to the primary"
+        "the server is a standby or a demoted primary; point its address to the primary"
     } else {
         "make the file and its folder writable for docket"
     }
 }
 
-/// How the copy of an error that the database answered with begins, as sqlx writes the error itself.
+/// Prefix of a copied database error, as sqlx formats the original.
 pub(crate) const DATABASE_ANSWER_PREFIX: &str = "error returned from database: ";
 
-/// The store holds something that docket cannot have written.
+/// Creates the error for stored data that docket cannot have written.
 pub(crate) const fn corrupt_error(what: String) -> StoreError {
     StoreError::Corrupt { what }
 }
 
 impl StoreError {
-    /// Whether the database answered, and refused: it can be reached.
+    /// Whether the database replied with the error, so it can be reached.
     pub const fn is_from_database(&self) -> bool {
         match self {
             Self::Unavailable { source, .. }
@@ -140,81 +135,80 @@ impl StoreError {
 /// An append that was refused. Nothing of it was written.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// The head is elsewhere.
+    /// The stream's head is not the expected one.
     #[error("the stream's head is {}, not {expected}", head.seq)]
     WrongSeq {
-        /// Where it was expected.
+        /// Expected head.
         expected: Seq,
-        /// Where it is.
+        /// Actual head.
         head: Head,
     },
     /// The fence is open for another epoch: a higher one was leased.
     #[error("epoch {asked} is past: epoch {current} is in force")]
     Fenced {
-        /// The epoch of the append.
+        /// Epoch of the append.
         asked: Epoch,
-        /// The epoch in force.
+        /// Current epoch.
         current: Epoch,
     },
     /// The lease ended (expired, released, cancelled), and no other has begun.
     #[error("the lease under epoch {asked} has ended and no other has begun")]
     LeaseEnded {
-        /// The epoch of the append.
+        /// Epoch of the append.
         asked: Epoch,
     },
     /// The stream is closed: its run has ended.
     #[error("the stream is closed")]
     Closed,
-    /// There is no such stream.
-    #[error("there is no such stream")]
+    /// The stream does not exist.
+    #[error("the stream does not exist")]
     StreamNotFound,
-    /// A named blob is not stored.
+    /// A required blob is not stored.
     #[error("blob {0} is not stored; upload it first")]
     BlobMissing(BlobHash),
-    /// A new task waits for one that nobody knows.
-    #[error("there is no task {0} to wait for: submit it first, or before this one in the same request")]
+    /// A new task depends on an unknown one.
+    #[error("dependency {0} does not exist: submit it first, or before this task in the same request")]
     DependencyNotFound(TaskId),
-    /// A new task has the id of another one.
+    /// A new task has the id of another task.
     #[error(transparent)]
     TaskIdConflict(Box<TaskIdConflict>),
     /// The command that belongs to the append was rejected.
     #[error(transparent)]
     Rejected(#[from] CommandRejection),
-    /// The store cannot.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A task that was not stored, because another one with other content has its id.
+/// A task that was not stored because its id belongs to a task with other content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "task id {id} already exists with other content: `{existing}` (this request: `{requested}`); they differ in \
      `{field}`; choose another id for the new task"
 )]
 pub struct TaskIdConflict {
-    /// The id.
     pub id: TaskId,
-    /// Title of the task that has it, shortened.
+    /// Title of the existing task, shortened.
     pub existing: String,
-    /// Title of the task that wanted it, shortened.
+    /// Title of the rejected task, shortened.
     pub requested: String,
-    /// The first field in which they differ.
+    /// First field that differs.
     pub field: String,
 }
 
 /// A command on a task that was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// There is no such task.
-    #[error("there is no task {0}")]
+    /// The task does not exist.
+    #[error("task {0} does not exist")]
     TaskNotFound(TaskId),
-    /// The task's state does not allow it.
+    /// The task's state does not allow the command.
     #[error(transparent)]
     Rejected(#[from] CommandRejection),
-    /// The run's part was refused.
+    /// The append to the run's stream was refused.
     #[error("the run's part of the command was refused")]
     Append(#[source] Box<AppendError>),
-    /// The store cannot.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -1,43 +1,44 @@
-//! Hints between coordinators of one database: that there is news, never what.
+//! Wake-up hints between coordinators of one database. A hint only says that something changed, not what.
 
 use super::{StoreError, StoreFuture};
 
-/// What there may be news of.
+/// Contents of a hint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WakeupHint {
-    /// A task may be leased.
+    /// A task may be available.
     pub task_available: bool,
     /// A lease may have been lost.
     pub lease_lost: bool,
-    /// A task's time may come sooner.
+    /// A task may become due sooner.
     pub due_sooner: bool,
 }
 
-/// What a listener heard.
+/// A message received by a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HintMessage {
-    /// News, perhaps one's own.
+    /// A hint, possibly from this coordinator itself.
     Hint(WakeupHint),
-    /// A coordinator that listens, perhaps oneself.
+    /// A coordinator is listening, possibly this one.
     ListenerPresent,
 }
 
-/// Sends hints to the other coordinators of a database and listens for theirs.
+/// Sends hints to the other coordinators of a database and receives theirs.
 ///
-/// Errors: the database does not answer. A hint that is lost costs the time until the next poll, nothing else.
+/// Errors: the database does not reply. A lost hint only delays the news until the next poll.
 pub trait CoordinatorHints: Send + Sync {
-    /// Tells the others, if there are any.
+    /// Sends a hint to the other coordinators, if there are any.
     fn send(&self, hint: WakeupHint) -> StoreFuture<'_, Result<(), StoreError>>;
 
-    /// Listens, on a connection of its own. `None` where that cannot be: a pooler has no sessions.
+    /// Starts listening on a separate connection. Returns `None` where that is impossible: a pooler has no
+    /// sessions.
     fn open_listener(&self) -> StoreFuture<'_, Result<Option<Box<dyn HintListener>>, StoreError>>;
 
-    /// Learns whether another coordinator listens.
+    /// Returns whether another coordinator listens.
     fn has_other_listener(&self) -> StoreFuture<'_, Result<bool, StoreError>>;
 }
 
-/// A connection that hears hints.
+/// A connection that receives hints.
 pub trait HintListener: Send {
-    /// The next hint; `None` when the connection is gone, or its server takes no writes any more.
+    /// Returns the next message; `None` when the connection is lost or its server accepts no more writes.
     fn next_message(&mut self) -> StoreFuture<'_, Option<HintMessage>>;
 }

@@ -1,4 +1,4 @@
-//! A run of another installation on its way into the log.
+//! Import of a run from another installation.
 
 use docket_schema::{
     event::Envelope,
@@ -8,28 +8,25 @@ use docket_schema::{
 
 use super::StoreError;
 
-/// A run from another installation with its lineage, checked: every chain holds and begins at its
-/// beginning, every stream folds, each run stands on the end of the one before it.
+/// A run from another installation with its lineage, verified: every chain is valid from its beginning, every
+/// stream folds, and each run continues the end of the one before it.
 #[derive(Debug, Clone)]
 pub struct RunImport {
-    /// The run.
     pub run: RunId,
-    /// Its task.
     pub task: TaskId,
     /// Who imports it.
     pub by: String,
-    /// What made the file.
+    /// Program that made the file.
     pub made_by: String,
-    /// Its streams: tasks first, then runs, each after the one it stands on.
+    /// Its streams: tasks first, then runs, each after the one it continues.
     pub streams: Vec<ImportStream>,
-    /// The blobs its events need: they must be there already.
+    /// Blobs that its events require; they must already be stored.
     pub required_blobs: Vec<BlobHash>,
 }
 
 /// A stream of an import.
 #[derive(Debug, Clone)]
 pub struct ImportStream {
-    /// Which.
     pub stream: StreamId,
     /// For a run: its place in its task.
     pub run_of: Option<TaskRunRef>,
@@ -37,41 +34,40 @@ pub struct ImportStream {
     pub events: Vec<Envelope>,
 }
 
-/// The outcome of an import.
+/// Outcome of an import.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ImportOutcome {
-    /// The streams it began or continued; none = all of it existed already.
+    /// Streams that were created or extended; empty if everything existed already.
     pub streams: Vec<StreamImported>,
 }
 
 /// An import that was refused. Nothing of it was written.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// Another history exists here under the same id.
-    #[error("{stream} is here already, and differs from the file at event {seq}; nothing was imported")]
+    /// A different history exists here under the same id.
+    #[error("{stream} already exists here and differs from the file at event {seq}; nothing was imported")]
     Differs {
-        /// The stream.
         stream: StreamId,
         /// The first event that differs.
         seq: Seq,
     },
-    /// The stream goes on here.
-    #[error("{stream} lives here and ends at event {here}, the file goes on to {file}; nothing was imported")]
+    /// The stream has grown differently here.
+    #[error("{stream} is still active here and ends at event {here}, while the file continues to {file}; \
+         nothing was imported")]
     DivergingRun {
-        /// The stream.
         stream: StreamId,
-        /// Its head here.
+        /// Its head in this store.
         here: Seq,
         /// Its head in the file.
         file: Seq,
     },
-    /// It is here already, in the archive.
-    #[error("{0} is archived here; `docket archive restore` brings it back, nothing was imported")]
+    /// The stream exists in the archive.
+    #[error("{0} is archived here; `docket archive restore` restores it, nothing was imported")]
     Archived(StreamId),
-    /// A needed blob is not stored.
+    /// A required blob is not stored.
     #[error("blob {0} is not stored; upload it first")]
     BlobMissing(BlobHash),
-    /// The store cannot.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -1,9 +1,11 @@
-//! What the store offers and what it answers: traits, values and errors. No SQL, and nothing of either database.
+//! Interface of the store: traits, values and errors. Contains no SQL and nothing specific to either
+//! database.
 //!
-//! A caller that holds a [`Store`] has all of it. One that needs a part can ask for that part: the log ([`EventLog`]),
-//! the queue's writes ([`TaskQueue`]), blobs ([`BlobStore`]), the queue's reads ([`QueueReads`]), or [`Admin`].
+//! A caller that holds a [`Store`] can use all of it. One that needs a part can require that part: the log
+//! ([`EventLog`]), queue writes ([`TaskQueue`]), blobs ([`BlobStore`]), queue reads ([`QueueReads`]), or
+//! [`StoreAdmin`].
 //!
-//! Invariant of every method: it is durable when it answers, or it has done nothing.
+//! Invariant of every method: when it returns, its effect is durable or it has done nothing.
 
 mod admin;
 mod archives;

@@ -1,4 +1,4 @@
-//! The overview: what a person looks at first.
+//! Overview of the store's tasks, the first page a person looks at.
 
 use docket_schema::{
     api::{
@@ -13,29 +13,28 @@ use super::{StoreError, StoreFuture};
 /// The rows of the overview.
 #[derive(Debug)]
 pub struct OverviewRows {
-    /// Tasks that wait for a person, the newest first.
+    /// Tasks waiting for a person, newest first.
     pub awaiting_person: Vec<TaskSummary>,
-    /// Blocked tasks, by what for.
+    /// Blocked tasks by reason.
     pub blocked: Vec<BlockedCount>,
-    /// Discarded tasks, whenever that was, the last first.
+    /// Discarded tasks, regardless of age, most recent first.
     pub discarded: Vec<TaskSummary>,
-    /// How many there are in all.
+    /// Total number of discarded tasks.
     pub discarded_count: u64,
-    /// Budgets that are nearly spent.
+    /// Nearly spent budgets.
     pub budgets_near_limit: Vec<NearlySpentBudget>,
-    /// Tasks that run, by since when.
+    /// Running tasks by start time.
     pub running: Vec<TaskSummary>,
-    /// Ended ones, the last first.
+    /// Ended tasks, most recent first.
     pub recently_ended: Vec<TaskSummary>,
-    /// How many ended, by state.
+    /// Number of ended tasks, by state.
     pub ended_counts: Vec<StateCount>,
-    /// All of them, by state.
+    /// Number of all tasks, by state.
     pub tasks: Vec<StateCount>,
-    /// The queues with the most tasks that have not ended, by name.
+    /// Queues with the most unfinished tasks, by name.
     pub queues: Vec<QueueView>,
-    /// How many there are in addition.
+    /// Number of queues left out.
     pub queues_left_out: u64,
-    /// The workers.
     pub workers: Vec<WorkerView>,
     /// Ended tasks by hour.
     pub ended_by_hour: Vec<HourlyEndCount>,
@@ -45,7 +44,7 @@ pub struct OverviewRows {
 
 /// Reads for the overview and for notifications. Every method fails only with [`StoreError`].
 pub trait OverviewReads {
-    /// The overview at `now`: tasks that ended since `since`, workers heard of since `heard`.
+    /// Returns the overview at `now`: tasks that ended since `since`, workers heard from since `heard`.
     fn read_overview(
         &self,
         now: Timestamp,
@@ -53,12 +52,13 @@ pub trait OverviewReads {
         heard: Timestamp,
     ) -> StoreFuture<'_, Result<OverviewRows, StoreError>>;
 
-    /// The batches of the tasks that wait for this one, directly or not; not all where they are very many.
+    /// Returns the batches of tasks that depend on this one, directly or not; truncated if there are very
+    /// many.
     fn dependent_batches(&self, task: TaskId) -> StoreFuture<'_, Result<Vec<BatchId>, StoreError>>;
 
-    /// How many tasks have ended and are not archived, by state.
+    /// Returns the number of ended and not archived tasks, by state.
     fn count_ended_tasks(&self) -> StoreFuture<'_, Result<Vec<StateCount>, StoreError>>;
 
-    /// How many completed tasks nothing verified.
+    /// Returns the number of completed tasks without any verification.
     fn count_unverified_tasks(&self) -> StoreFuture<'_, Result<u64, StoreError>>;
 }

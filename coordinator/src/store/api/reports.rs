@@ -1,4 +1,4 @@
-//! Tasks of a report, a page at a time.
+//! Tasks of a report, in pages.
 
 use docket_schema::{
     api::ReportCursor,
@@ -7,22 +7,22 @@ use docket_schema::{
 
 use super::{StoreError, StoreFuture};
 
-/// The tasks that a report is about.
+/// Selects the tasks of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportScope {
-    /// Those of a batch, by id.
+    /// Tasks of a batch, by id.
     Batch(BatchId),
-    /// Those that ended at the first instant or later and before the second, by when they did.
+    /// Tasks that ended in this half-open interval, by end time.
     Ended(Timestamp, Timestamp),
-    /// Those that may have worked at the first instant or later and before the second: that were submitted before the
-    /// end of it, and ended after its beginning or not at all. Those that have not ended come first.
+    /// Tasks that may have been active in this half-open interval: submitted before its end, and ended after
+    /// its beginning or not at all. Unfinished ones come first.
     Active(Timestamp, Timestamp),
 }
 
-/// Lists the tasks that a report is about. Fails only with [`StoreError`].
+/// Lists the tasks of a report. Fails only with [`StoreError`].
 pub trait ReportReads {
-    /// Tasks that have begun, the newest first, behind `after`, at most `limit`; each with its place. Fewer than `limit`
-    /// are the last ones. A caller that stops before the last leaves out the oldest.
+    /// Lists tasks that have started, newest first, after `after`, at most `limit`, each with its cursor.
+    /// Fewer than `limit` means the list is complete. A caller that stops early leaves out the oldest.
     fn list_report_tasks(
         &self,
         of: ReportScope,

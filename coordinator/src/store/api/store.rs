@@ -1,12 +1,12 @@
-//! All of a store, for callers that hold one `dyn Store`.
+//! The complete store interface, for callers that hold one `dyn Store`.
 
 use super::{
     ArchiveStore, BlobStore, EventLog, OverviewReads, QueueReads, ReportReads, StoreAdmin, TaskQueue,
     WriterHealth,
 };
 
-/// The store: every part of it. Implemented by what implements the parts; a `dyn Store` can be passed where a part is
-/// wanted.
+/// The complete store. Implemented for every type that implements the parts; a `dyn Store` can be passed
+/// where a part is required.
 pub trait Store:
     EventLog
     + TaskQueue

@@ -1,4 +1,4 @@
-//! The queue's writes: submits, leases, commands on tasks, permits for model calls, the inbox.
+//! Queue writes: submits, leases, commands on tasks, permits for model calls, the inbox.
 
 use docket_schema::{
     api::{HeldLease, InboxRow, LeaseRequest, LostLease, WorkerCapacity},
@@ -11,176 +11,172 @@ use docket_schema::{
 use super::{AppendError, AppendOutcome, CommandError, NewBlob, StoreError, StoreFuture};
 use crate::decide::{CommandPlan, CommandRejection};
 
-/// A decision to be made inside the store's transaction, on the record as it is there.
-/// May be called again if the transaction has to be repeated, so it must be pure.
+/// A decision made inside the store's transaction, on the current record. May be called again if the
+/// transaction is repeated, so it must be pure.
 pub type DecideFn = Box<dyn Fn(&TaskRecord) -> Result<CommandPlan, CommandRejection> + Send + Sync>;
 
 /// Blobs that come with a command.
 #[derive(Debug, Clone, Default)]
 pub struct CommandBlobs {
-    /// Stored in the same transaction.
+    /// Blobs to store in the same transaction.
     pub blobs: Vec<NewBlob>,
-    /// Must be there already.
+    /// Blobs that must already be stored.
     pub required_blobs: Vec<BlobHash>,
 }
 
-/// A task as it is submitted.
+/// A task to be submitted.
 #[derive(Debug, Clone)]
 pub struct NewTask {
-    /// Its id, made by the caller: submitted again under the same id it is accepted once.
+    /// Id chosen by the caller: a repeated submit under the same id is accepted once.
     pub id: TaskId,
-    /// Its specification. Checked.
+    /// Its validated specification.
     pub spec: TaskSpec,
-    /// For a fork: the run it begins with, written in the same transaction.
+    /// For a fork: its first run, written in the same transaction.
     pub fork: Option<Box<NewFork>>,
 }
 
-/// The first run of a task that continues from another run's turn.
+/// The first run of a task that continues from a turn of another run.
 #[derive(Debug, Clone)]
 pub struct NewFork {
-    /// Where it begins.
+    /// Where the history is shared up to.
     pub from: ForkedFrom,
-    /// The run, made by the caller. Its stream must not exist.
+    /// The run, with an id chosen by the caller. Its stream must not exist.
     pub run: RunId,
-    /// The first events of its stream: `Forked` first.
+    /// First events of its stream: `Forked` first.
     pub events: Vec<NewEvent>,
-    /// Blobs that these name: must be stored.
+    /// Blobs that these reference; they must already be stored.
     pub required_blobs: Vec<BlobHash>,
 }
 
-/// A lease as the store grants it; the HTTP layer adds token and times.
+/// A granted lease; the HTTP layer adds token and times.
 #[derive(Debug, Clone)]
 pub struct GrantedLease {
     /// The task after `TaskLeased`.
     pub record: TaskRecord,
-    /// The run that begins or continues.
+    /// The run to start or continue.
     pub run: RunId,
     /// Head of its stream.
     pub head: Head,
-    /// Its stream begins with `Forked`.
+    /// Whether its stream starts with `Forked`.
     pub forked: bool,
 }
 
-/// The answer to a lease request.
+/// Outcome of a lease request.
 #[derive(Debug, Clone, Default)]
 pub struct LeaseOutcome {
-    /// The leases that the worker now has.
+    /// The worker's leases.
     pub leases: Vec<GrantedLease>,
-    /// A person wants the worker to take no more and to end.
+    /// Whether the worker must take no more tasks and exit.
     pub drain: bool,
 }
 
-/// A heartbeat of a worker: its leases.
+/// A worker's heartbeat with its leases.
 #[derive(Debug, Clone)]
 pub struct WorkerHeartbeat {
     /// The worker.
     pub incarnation: IncarnationId,
-    /// The leases it believes to have.
+    /// Leases that it believes it holds.
     pub leases: Vec<HeldLease>,
-    /// How much room it has, if it says so.
+    /// Its capacity, if reported.
     pub capacity: Option<WorkerCapacity>,
 }
 
 /// The outcome of a heartbeat.
 #[derive(Debug, Clone, Default)]
 pub struct HeartbeatOutcome {
-    /// Renewed.
     pub renewed: Vec<TaskId>,
-    /// Lost.
     pub lost: Vec<LostLease>,
-    /// As in [`Leased::drain`].
+    /// As in [`LeaseOutcome::drain`].
     pub drain: bool,
 }
 
-/// Tasks whose time has come, and when the next one's will.
+/// Tasks that are due, and when the next one will be.
 pub type DueTasks = (Vec<TaskId>, Option<Timestamp>);
 
 /// When a model provider may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PermitOutcome {
-    /// At this moment, by the caller that took it.
+    /// At this time, by this caller.
     GrantedAt(Timestamp),
-    /// Not before this; nothing was taken.
+    /// Not before this time; no permit was taken.
     NotBefore(Timestamp),
-    /// Once one of the calls under way has ended; nothing was taken.
+    /// Once a call in progress has ended; no permit was taken.
     AtConcurrencyLimit,
 }
 
-/// Whether a batch's budget pays for a call of one of its runs.
+/// Whether a batch's budget covers a call of one of its runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BudgetReservation {
-    /// It does, or there is none. The most that the call may use is set aside until it has ended.
+    /// Covered, or there is no budget. The call's maximum use is reserved until it ends.
     Granted,
-    /// It may, once one of the calls under way has ended.
+    /// Possibly, once a call in progress has ended.
     CallInProgress,
-    /// Unknown: the budget is of money, and the call's model has no price. Nothing is counted.
+    /// Unknown: the budget limits cost and the call's model has no price. Nothing is counted.
     Unpriced,
-    /// It does not.
+    /// Not covered.
     Exceeded {
-        /// The batch.
         batch: BatchId,
         /// Its budget.
         budget: Budget,
-        /// The amounts used and wanted.
+        /// Amounts used and requested.
         message: String,
-        /// The log says so already.
+        /// Whether the log already records it.
         is_recorded: bool,
     },
 }
 
-/// A row on its way out of the inbox.
+/// A row to be removed from the inbox.
 #[derive(Debug, Clone)]
 pub struct InboxMove {
-    /// Its id, as it stands there.
+    /// Its id in the inbox.
     pub row: String,
     /// Who submits its task.
     pub by: String,
-    /// What was found in it.
     pub content: InboxContent,
 }
 
-/// The content of a row of the inbox.
+/// Content of an inbox row.
 #[derive(Debug, Clone)]
 pub enum InboxContent {
-    /// A task, checked.
+    /// A valid task.
     Task(Box<NewTask>),
-    /// Not a task, and why.
+    /// Invalid, with the reason.
     Invalid(String),
 }
 
-/// The outcome for a row.
+/// Outcome for an inbox row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InboxOutcome {
-    /// It is a task now, or was one already.
+    /// The row is now a task, or already was one.
     Submitted(TaskId),
-    /// It is gone: this task holds its deduplication key.
+    /// The row is removed: this task holds its deduplication key.
     Duplicate(TaskId),
-    /// It stays, with the reason.
+    /// The row stays, with the reason.
     Refused(String),
-    /// Another coordinator has it, or it was dropped.
+    /// Another coordinator took it, or it was dropped.
     Gone,
 }
 
-/// What a person does to a row.
+/// A person's action on an inbox row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InboxAction {
-    /// It is taken out, and no task is made of it.
+    /// Remove it without creating a task.
     Drop,
-    /// It is read once more.
+    /// Process it again.
     Retry,
 }
 
-/// Writes the queue: what happens to tasks, leases, permits and the inbox.
+/// Writes the queue: tasks, leases, permits and the inbox.
 ///
-/// Errors: a submit or command that is refused says why ([`AppendError`], [`CommandError`]) and writes nothing; the other
-/// methods fail only with [`StoreError`].
+/// Errors: a refused submit or command states its reason ([`AppendError`], [`CommandError`]) and writes
+/// nothing; other methods fail only with [`StoreError`].
 ///
-/// Invariants: what a method writes (task events, run events, projections) is one transaction. One epoch of a task at a
-/// time is in force, and epochs only rise. A submit is accepted once by its task ids, and once by a deduplication key
-/// until that task ends. Every method may be repeated after a lost answer.
+/// Invariants: everything a method writes (task events, run events, projections) is one transaction. A task
+/// has one current epoch at a time, and epochs only increase. A submit is accepted once per task id, and once
+/// per deduplication key until that task ends. Every method can be repeated after a lost reply.
 pub trait TaskQueue {
-    /// Loads the task, decides, and writes task events, run events and projections together.
-    /// Answers the record after it, and the run's head where the plan wrote to a run.
+    /// Loads the task, decides, and writes task events, run events and projections together. Returns the
+    /// resulting record, and the run's head if the plan wrote to a run.
     fn execute_command(
         &self,
         task: TaskId,
@@ -189,7 +185,8 @@ pub trait TaskQueue {
         now: Timestamp,
     ) -> StoreFuture<'_, Result<(TaskRecord, Option<AppendOutcome>), CommandError>>;
 
-    /// Puts tasks into the backlog, all or none. Answers each task's id and whether it is a duplicate by its key.
+    /// Adds tasks to the backlog, all or none. Returns each task's id and whether it is a duplicate by its
+    /// key.
     fn submit(
         &self,
         tasks: Vec<NewTask>,
@@ -197,9 +194,9 @@ pub trait TaskQueue {
         now: Timestamp,
     ) -> StoreFuture<'_, Result<Vec<(TaskId, bool)>, AppendError>>;
 
-    /// Leases up to `request.max` available tasks: those that [`crate::decide::waiting::choose`] chooses. `runs`
-    /// gives an id for each new run that may be needed, at least `request.max` of them. The same
-    /// (incarnation, number) again gets the same answer while its leases are in force.
+    /// Leases up to `request.max` available tasks, selected by [`crate::decide::waiting::choose`]. `runs`
+    /// provides ids for new runs, at least `request.max` of them. A repeated (incarnation, number) gets the
+    /// same reply while its leases are valid.
     fn lease(
         &self,
         request: LeaseRequest,
@@ -208,7 +205,7 @@ pub trait TaskQueue {
         now: Timestamp,
     ) -> StoreFuture<'_, Result<LeaseOutcome, StoreError>>;
 
-    /// Renews leases until `now + lease_ms`. No event.
+    /// Renews leases until `now + lease_ms`. Writes no event.
     fn renew_leases(
         &self,
         beat: WorkerHeartbeat,
@@ -216,22 +213,23 @@ pub trait TaskQueue {
         now: Timestamp,
     ) -> StoreFuture<'_, Result<HeartbeatOutcome, StoreError>>;
 
-    /// Running tasks whose deadline is before `now`, at most `limit`.
+    /// Lists running tasks whose deadline is before `now`, at most `limit`.
     fn list_expired_leases(
         &self,
         now: Timestamp,
         limit: u32,
     ) -> StoreFuture<'_, Result<Vec<(TaskId, Epoch)>, StoreError>>;
 
-    /// Tasks in `scheduled` or `retryable` whose time has come, or whose batch may use more again, at most `limit`; and
-    /// when the next one's will.
+    /// Lists tasks in `scheduled` or `retryable` that are due, and tasks whose batch budget was raised, at
+    /// most `limit`; also returns when the next one is due.
     fn list_due_tasks(&self, now: Timestamp, limit: u32) -> StoreFuture<'_, Result<DueTasks, StoreError>>;
 
-    /// Wants a worker to take no more tasks: it is told at its next request. `false` = there is no such worker.
+    /// Asks a worker to take no more tasks; it learns this from its next request. Returns `false` if the
+    /// worker does not exist.
     fn drain_worker(&self, incarnation: IncarnationId) -> StoreFuture<'_, Result<bool, StoreError>>;
 
-    /// Takes a model provider's next free moment for a call, if that is not after `until`. With a limit on calls under
-    /// way this is one of them until [`TaskQueue::answered`], or its epoch's end.
+    /// Takes a model provider's next free slot for a call, unless it is after `until`. With a concurrency
+    /// limit the call counts as in progress until [`TaskQueue::release_permit`] or the end of its epoch.
     fn request_permit(
         &self,
         provider: String,
@@ -241,31 +239,31 @@ pub trait TaskQueue {
         until: Timestamp,
     ) -> StoreFuture<'_, Result<PermitOutcome, StoreError>>;
 
-    /// A run's call, if one was under way, has ended.
+    /// Ends a run's call in progress, if it has one.
     fn release_permit(&self, run: RunId) -> StoreFuture<'_, Result<(), StoreError>>;
 
-    /// Asks the budget of a run's batch for a call, by the holder of this epoch. The events that the run recorded are
-    /// counted first.
+    /// Requests budget for a call from a run's batch, by the holder of this epoch. Events already recorded by
+    /// the run are counted first.
     fn reserve_budget(
         &self,
         caller: (RunId, Epoch),
         call: MaxCallCost,
     ) -> StoreFuture<'_, Result<BudgetReservation, StoreError>>;
 
-    /// Counts what some of a batch's runs have used since they were counted last. `true` = there are more.
+    /// Counts usage of some of a batch's runs since the last count. Returns `true` if there is more to count.
     fn count_batch_usage(&self, batch: BatchId) -> StoreFuture<'_, Result<bool, StoreError>>;
 
-    /// Rows of the inbox that wait to become tasks, oldest first, at most `limit`.
+    /// Lists waiting rows of the inbox, oldest first, at most `limit`.
     fn list_waiting_inbox(&self, limit: u32) -> StoreFuture<'_, Result<Vec<InboxRow>, StoreError>>;
 
-    /// Makes tasks of rows of the inbox: each row's removal and its task's first event are one transaction, and a
-    /// row that is refused stays with the reason and keeps back no other. One answer each.
+    /// Turns inbox rows into tasks. Each row's removal and its task's first event are one transaction; a
+    /// rejected row stays with the reason and delays no other. Returns one outcome per row.
     fn consume_inbox(
         &self,
         moves: Vec<InboxMove>,
         now: Timestamp,
     ) -> StoreFuture<'_, Result<Vec<InboxOutcome>, StoreError>>;
 
-    /// Drops or retries a row of the inbox. `false` = there is no such row.
+    /// Drops or retries a row of the inbox. Returns `false` if it does not exist.
     fn apply_inbox_action(&self, row: String, act: InboxAction) -> StoreFuture<'_, Result<bool, StoreError>>;
 }

@@ -1,49 +1,50 @@
-//! Terms: leases on a background job, of which one coordinator of a store at a time is the holder.
+//! Terms: leader leases on a background job, held by one coordinator of a store at a time.
 
 use docket_schema::ids::Timestamp;
 
-/// A background job that one coordinator does for all, while its term lasts. What is done under a term is safe without
-/// it, too: a term spares the others the same work, and fences nobody.
+/// Request for a term of a background job that one coordinator does for all. Work done under a term must be
+/// safe without it: a term only avoids duplicate work and fences no one.
 #[derive(Debug, Clone)]
 pub struct TermRequest {
-    /// The job.
+    /// Name of the job.
     pub name: &'static str,
-    /// Who does it.
+    /// The requesting coordinator.
     pub holder: String,
-    /// Until when.
+    /// Requested end of the term.
     pub until: Timestamp,
-    /// The caller's time: a term that has ended by then is free.
+    /// The caller's time; a term that ended before it is free.
     pub now: Timestamp,
-    /// How long a term of this name lasts at most, in milliseconds. One that ends later than that from now was taken by a
-    /// clock that was wrong, and is shortened to it.
+    /// Longest length of a term of this name, in milliseconds. A stored term that ends later than this from
+    /// now was written by a wrong clock and is shortened.
     pub max_term_ms: u64,
-    /// The time that leases are owed where nobody did the job for a while; `None` = none.
+    /// How to treat lease deadlines after a gap; `None` if the job does not depend on them.
     pub deadline_trust: Option<DeadlineTrust>,
 }
 
-/// Longest lease that a coordinator can be configured to give, in milliseconds: one hour. Coordinators of one database may
-/// give leases of different lengths, and lengths grow (`lease_length.rs`), so this bounds the deadlines that are believed.
+/// Longest lease that can be configured, in milliseconds: one hour. Coordinators of one database can use
+/// different lease lengths, and lengths grow (`lease_length.rs`), so this bounds the deadlines that are
+/// believed.
 pub const LEASE_MS_MAX: u64 = 3_600_000;
 
-/// How far a term trusts the deadlines of leases that it finds.
+/// How far a new term trusts existing lease deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadlineTrust {
-    /// A term that begins later than this after the end of the one before it trusts none: workers may have
-    /// lived and found nobody to tell. `None` where the clock was stepped: no deadline is trusted then.
+    /// Longest gap since the previous term after which deadlines are still trusted: after a longer one living
+    /// workers may have found no coordinator. `None` after a clock step: no deadline is trusted.
     pub max_gap_ms: Option<u64>,
-    /// The length of a lease now, in milliseconds: the least that every lease gets where no deadline is trusted, and the
-    /// time to which a deadline further off than [`LEASE_MS_MAX`] is shortened.
+    /// Current lease length, in milliseconds: the minimum extension of every lease if deadlines are not
+    /// trusted, and the length to which a deadline further away than [`LEASE_MS_MAX`] is shortened.
     pub lease_ms: u64,
 }
 
-/// The holder of a term.
+/// Outcome of a term request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TermOutcome {
-    /// Another coordinator, whose term has not ended.
+    /// Another coordinator holds the term.
     HeldByOther,
-    /// The caller.
+    /// The caller holds the term.
     Acquired {
-        /// It began after a gap, and so many leases were given their time.
+        /// Number of leases extended because the term began after a gap.
         extended_leases: Option<u64>,
     },
 }

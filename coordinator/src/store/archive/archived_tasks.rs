@@ -1,4 +1,4 @@
-//! Archived tasks as their stubs have them: a list, and the end states of those that others are to wait for.
+//! Archived tasks as recorded in their stubs: lists, and end states for dependents.
 
 use docket_schema::{
     api::{ArchivedTaskPage, ArchivedTaskQuery, ArchivedTaskView, matches_pattern},
@@ -14,13 +14,13 @@ use crate::store::{
     db::{DbConn, DbPool, SqlArg, SqlDialect, SqlRow, TransactionError},
 };
 
-/// Tasks of a page, by default and at most.
+/// Tasks per page: default and maximum.
 const PAGE_TASKS_DEFAULT_AND_MAX: (u32, u32) = (100, 1000);
 
-/// Stubs that one page looks at, where a pattern is tried on them.
+/// Stubs examined per page when a pattern is applied.
 const SCANNED_MAX: usize = 10_000;
 
-/// Archived tasks that match a query, newest first.
+/// Lists archived tasks that match a query, newest first.
 pub(crate) async fn list_archived_tasks(
     db: &DbPool,
     query: ArchivedTaskQuery,
@@ -77,8 +77,8 @@ async fn read_stub_page(
     db.query("listing archived tasks", &sql, args).await
 }
 
-/// How archived tasks ended. On PostgreSQL they cannot come back before the commit: bringing one back, and its end,
-/// then find the tasks that wait for it.
+/// Reads the end states of archived tasks. On PostgreSQL they are locked against a restore until the commit:
+/// a later restore, and the task's next end, then finds the tasks that wait for it.
 pub(crate) async fn read_end_states(
     conn: &mut DbConn<'_>,
     tasks: Vec<TaskId>,

@@ -1,4 +1,4 @@
-//! The stubs that the log says there are, for a rebuild.
+//! Stubs derived from the log, for a rebuild.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::store::{
     db::{DbConn, TransactionError, for_each_event},
 };
 
-/// The stubs that `system/archive` says there are.
+/// Derives the stubs from `system/archive`.
 pub(crate) async fn derive_stubs(
     conn: &mut DbConn<'_>,
 ) -> Result<BTreeMap<StreamId, ArchiveStub>, TransactionError> {

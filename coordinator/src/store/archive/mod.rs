@@ -1,4 +1,4 @@
-//! Stubs: what the store keeps of archived streams, read, derived from the log, and as rows.
+//! Stubs of archived streams: reads, derivation from the log, and rows.
 
 mod archived_tasks;
 mod derived_stubs;

@@ -1,4 +1,4 @@
-//! The rows of stubs, which replace archived streams.
+//! Database rows of stubs.
 
 use docket_schema::{
     event::Head,
@@ -32,7 +32,7 @@ pub(crate) fn read_stub(row: &mut SqlRow) -> Result<ArchiveStub, StoreError> {
     })
 }
 
-/// The kept fields of a task, from column `at` on.
+/// Reads the retained fields of a task from column `at` on.
 fn read_archived_task(row: &mut SqlRow, at: usize) -> Result<Option<Box<ArchivedTask>>, StoreError> {
     let Some(title) = row.get_text_or_null(at)? else { return Ok(None) };
     let (queue, state) = (row.get_text(at + 1)?, row.get_text(at + 2)?);
@@ -52,7 +52,7 @@ fn read_archived_task(row: &mut SqlRow, at: usize) -> Result<Option<Box<Archived
     })))
 }
 
-/// Columns of a stub's row, its name first.
+/// Columns of a stub's row, name first.
 pub(crate) const STUB_ROW_COLUMNS: [&str; 20] = [
     "name",
     "id",
@@ -106,7 +106,7 @@ pub(crate) fn stub_args(stub: &ArchiveStub) -> Vec<SqlArg> {
     ]
 }
 
-/// The id of a task or run; none for other streams.
+/// Returns the id of a task or run; `None` for other streams.
 pub(crate) const fn stream_uuid(stream: &StreamId) -> Option<Uuid> {
     match stream {
         StreamId::Task(id) => Some(id.0),

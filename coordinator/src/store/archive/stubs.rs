@@ -1,4 +1,4 @@
-//! Reads of stubs, and of the tasks whose retention may be over.
+//! Reads of stubs, and of tasks whose retention may be over.
 
 use docket_schema::ids::{StreamId, TaskId, Timestamp};
 use uuid::Uuid;
@@ -10,7 +10,7 @@ use crate::store::{
     db::{DbPool, SqlArg},
 };
 
-/// Stubs after `after` in order of their names.
+/// Lists stubs after `after`, by name.
 pub(crate) async fn list_stubs(
     db: &DbPool,
     after: Option<StreamId>,
@@ -22,14 +22,14 @@ pub(crate) async fn list_stubs(
     db.query("listing archived streams", &sql, args).await?.iter_mut().map(read_stub).collect()
 }
 
-/// The stub of a task or run.
+/// Finds the stub of a task or run.
 pub(crate) async fn find_stub(db: &DbPool, id: Uuid) -> Result<Option<ArchiveStub>, StoreError> {
     let sql = format!("SELECT {STUB_COLUMNS} FROM archived_streams WHERE id = $1");
     let args = vec![SqlArg::from_uuid(id)];
     db.query("reading an archived stream", &sql, args).await?.first_mut().map(read_stub).transpose()
 }
 
-/// Tasks that ended before `before`, oldest end first.
+/// Lists tasks that ended before `before`, oldest end first.
 pub(crate) async fn list_ended_tasks(
     db: &DbPool,
     before: Timestamp,

@@ -1,14 +1,14 @@
-//! Large blobs outside of the database, as files of a folder or of a bucket, where `blobs.to` says so.
+//! Large blobs stored outside the database, as files in a folder or bucket configured by `blobs.to`.
 //!
-//! The row of such a blob holds the name of its file instead of its bytes. A file is written and synced before the
-//! transaction that writes its row begins: what a commit names is durable. Each write has a name of its own, the blob's
-//! hash with a unique suffix, and a file is never written over: so a file belongs to one row or to none, and dropping a
-//! row drops that row's file, whatever others store meanwhile under the same hash. Files of no row (a coordinator died in
-//! between, or two stored the same blob at once) are found by
-//! [`ExternalBlobStore::clear`] once they are old.
+//! The row of such a blob holds the name of its file instead of its content. A file is written and synced
+//! before the transaction that writes its row begins, so everything that a commit references is durable. Each
+//! write uses a unique name, the blob's hash with a suffix, and a file is never overwritten: a file belongs
+//! to at most one row, and deleting a row deletes only that row's file, whatever others store meanwhile under
+//! the same hash. Stray files (a coordinator died in between, or two stored the same blob at once) are found
+//! by [`ExternalBlobStore::sweep_stray_files`] once they are old.
 //!
-//! Invariants: what is read is unpacked and hashed by the caller as if it came from the database; files of another
-//! store in the same place are never looked at, for each store has a folder of its own there.
+//! Invariants: content read is decompressed and verified by the caller as if it came from the database. Files
+//! of other stores in the same location are never examined, because each store has its own folder there.
 
 use std::collections::HashMap;
 
@@ -30,35 +30,35 @@ use crate::{
     },
 };
 
-/// What a row's data begins with that names a file. What zstd writes begins otherwise.
+/// First byte of a row's data that names a file. zstd output starts differently.
 const FILE_NAME_MARKER: u8 = b'@';
 
-/// Longest such data.
+/// Longest such data, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Files that one request has under way: a bucket answers many at once.
+/// Concurrent file operations per request; a bucket handles many at once.
 const CONCURRENT_FILES: usize = 8;
 
-/// Files whose rows are looked for in one statement.
+/// Files whose rows are looked up in one statement.
 const STRAYS_PAGE: usize = 500;
 
-/// See the module.
+/// External blob storage of a store; see the module.
 pub(crate) struct ExternalBlobStore {
     settings: ExternalBlobSettings,
-    /// Opened at the first use, and kept: a bucket's connections are.
+    /// Opened on first use and kept, with a bucket's connections.
     read_storage: OnceCell<ObjectStorage>,
     write_storage: OnceCell<ObjectStorage>,
-    /// The folder of the store.
+    /// The store's own folder.
     folder: OnceCell<String>,
 }
 
-/// The file that holds a row's bytes, if its data names one.
+/// Returns the file that holds a row's content, if its data names one.
 pub(crate) fn external_file_name(data: &[u8]) -> Option<&str> {
     let name = data.strip_prefix(&[FILE_NAME_MARKER]).filter(|name| name.len() < NAME_BYTES_MAX)?;
     std::str::from_utf8(name).ok()
 }
 
-/// The row of a blob whose file is there.
+/// Builds the row of a blob whose file was written.
 fn external_blob_row(blob: BlobRef, files: &HashMap<BlobHash, String>) -> Option<PackedBlob> {
     let BlobRef { hash, bytes } = blob;
     files.get(&hash).map(|file| PackedBlob { hash, bytes, data: encode_file_name(file) })
@@ -68,7 +68,7 @@ fn encode_file_name(file: &str) -> Bytes {
     [&[FILE_NAME_MARKER], file.as_bytes()].concat().into()
 }
 
-/// As the store's other errors: the same call may succeed later.
+/// Converts a storage error to a store error: the same call may succeed later.
 fn blob_storage_error(doing: &'static str, error: ObjectStorageError) -> StoreError {
     let is_full = error.is_full();
     let source = sqlx::Error::Io(std::io::Error::other(error));
@@ -78,10 +78,10 @@ fn blob_storage_error(doing: &'static str, error: ObjectStorageError) -> StoreEr
     StoreError::Unavailable { backend: "blob", doing, source }
 }
 
-/// The error of a reader that does not know where blobs are.
+/// Creates the error of a reader without external storage configured.
 pub(crate) fn not_configured_error() -> StoreError {
     let source = sqlx::Error::Io(std::io::Error::other("`blobs.to` is not set"));
-    let doing = "reading a blob that is kept outside of the database";
+    let doing = "reading a blob stored outside the database";
     StoreError::Unavailable { backend: "blob", doing, source }
 }
 
@@ -95,12 +95,12 @@ impl ExternalBlobStore {
         }
     }
 
-    /// Where it is, for people.
+    /// Returns the location, for people.
     pub(crate) fn url(&self) -> &str {
         &self.settings.url
     }
 
-    /// Makes rows of blobs: large ones are files by then.
+    /// Builds rows of blobs; large ones were written to files before.
     pub(crate) async fn pack_blobs(
         &self,
         store: &dyn Store,
@@ -114,7 +114,8 @@ impl ExternalBlobStore {
         if large.is_empty() {
             return Ok(packed);
         }
-        // What is stored is touched first, so that no collection drops it before it is named: its row stays as it is.
+        // Existing blobs are touched first, so that no collection deletes them before they are referenced;
+        // their rows stay as they are.
         let kept = store.touch_blobs(large.iter().map(|blob| blob.blob.hash).collect(), now).await?;
         let files = find_external_files(db, &kept).await?;
         let (there, new): (Vec<_>, Vec<_>) =
@@ -127,8 +128,8 @@ impl ExternalBlobStore {
         Ok(packed)
     }
 
-    /// Counts files that no row names and that were written before `before`, and their bytes; and deletes them, if
-    /// `delete` says so.
+    /// Counts files written before `before` that no row references, with their total size; deletes them if
+    /// `delete` is set.
     pub(crate) async fn sweep_stray_files(
         &self,
         store: &dyn Store,
@@ -152,13 +153,13 @@ impl ExternalBlobStore {
         self.read_storage.get_or_try_init(async || ObjectStorage::open(&self.settings.url)).await
     }
 
-    /// Writes files for these blobs, durably, under the folder of the store; they come back as their rows hold them.
+    /// Writes files for these blobs, durably, in the store's folder; returns their rows.
     pub(crate) async fn write_files(
         &self,
         store: &str,
         blobs: Vec<PackedBlob>,
     ) -> Result<Vec<PackedBlob>, StoreError> {
-        const DOING: &str = "writing a blob outside of the database";
+        const DOING: &str = "writing a blob outside the database";
         let failed = |error| blob_storage_error(DOING, error);
         let place = self
             .write_storage
@@ -175,9 +176,9 @@ impl ExternalBlobStore {
         futures_util::stream::iter(blobs).map(put).buffered(CONCURRENT_FILES).try_collect().await
     }
 
-    /// The bytes of a row's file; `None` = it is not there.
+    /// Returns the content of a row's file; `None` if it is missing.
     pub(crate) async fn read_file(&self, file: &str) -> Result<Option<Bytes>, StoreError> {
-        let failed = |error| blob_storage_error("reading a blob outside of the database", error);
+        let failed = |error| blob_storage_error("reading a blob outside the database", error);
         let got = match self.open_for_reading().await {
             Ok(place) => place.get_bytes(file).await,
             Err(error) => Err(error),
@@ -189,22 +190,23 @@ impl ExternalBlobStore {
         }
     }
 
-    /// Deletes files whose rows are gone.
+    /// Deletes the files of deleted rows.
     pub(crate) async fn delete_files(&self, files: Vec<String>) -> Result<(), StoreError> {
-        let failed = |error| blob_storage_error("dropping a blob outside of the database", error);
+        let failed = |error| blob_storage_error("deleting a blob outside the database", error);
         let place = self.open_for_reading().await.map_err(failed)?;
         let remove = async |file: String| place.delete_file(&file).await.map_err(failed);
         futures_util::stream::iter(files).map(remove).buffer_unordered(CONCURRENT_FILES).try_collect().await
     }
 
-    /// Files of the store's folder that no row names and that were written before `before`, with their sizes.
+    /// Finds files in the store's folder that no row references and that were written before `before`, with
+    /// their sizes.
     async fn find_stray_files(
         &self,
         db: &DbPool,
         store: &str,
         before: Timestamp,
     ) -> Result<Vec<(String, u64)>, StoreError> {
-        let failed = |error| blob_storage_error("listing blobs outside of the database", error);
+        let failed = |error| blob_storage_error("listing blobs outside the database", error);
         let mut strays = Vec::new();
         let place = match self.open_for_reading().await {
             Ok(place) => place,
@@ -220,7 +222,7 @@ impl ExternalBlobStore {
             let hashes: Vec<BlobHash> = old.iter().filter_map(|file| hash(&file.name)).collect();
             let named = find_external_files(db, &hashes).await?;
             strays.extend(old.into_iter().filter_map(|file| {
-                // What is not named as docket names files belongs to another program.
+                // A name that does not follow docket's scheme belongs to another program.
                 let of = hash(&file.name)?;
                 (named.get(&of) != Some(&file.name)).then_some((file.name, file.bytes))
             }));
@@ -229,7 +231,7 @@ impl ExternalBlobStore {
     }
 }
 
-/// The files of those of `hashes` that are stored outside.
+/// Returns the files of those of `hashes` that are stored externally.
 pub(crate) async fn find_external_files(
     db: &DbPool,
     hashes: &[BlobHash],
@@ -246,7 +248,8 @@ pub(crate) async fn find_external_files(
     Ok(files)
 }
 
-/// The folder of a store: the same for all of its coordinators, and no other's. It says nothing of the secret.
+/// Derives the folder of a store: the same for all its coordinators and unique to it, without revealing the
+/// secret.
 async fn derive_store_folder(store: &dyn Store) -> Result<String, StoreError> {
     let secret = store.load_or_create_secret(clock::fresh_secret()).await?;
     let key = blake3::derive_key("docket: the folder of a store's blobs", &secret);

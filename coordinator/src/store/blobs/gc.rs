@@ -1,9 +1,10 @@
-//! Blobs that were not touched for a while, and dropping those of them that no event names.
+//! Blobs not touched for a while, and deletion of those that no event references.
 //!
-//! [`crate::gc`] reads from the log which blobs are named. This module prevents the race with new names: every transaction
-//! that names a blob locks it and touches it unless it was touched within [`TOUCH_MS`], and a drop takes only what is
-//! unlocked and was not touched since before that. So a blob that is named after the log was read is never dropped, and
-//! an append that comes after a drop finds the blob missing and says so.
+//! [`crate::gc`] determines from the log which blobs are referenced. This module prevents the race with new
+//! references: every transaction that references a blob locks it and touches it unless it was touched within
+//! [`TOUCH_INTERVAL_MS`], and a deletion takes only blobs that are unlocked and were not touched since before
+//! that. So a blob referenced after the log was read is never deleted, and an append that comes after a
+//! deletion finds the blob missing and reports it.
 
 use docket_schema::{
     content::BlobRef,
@@ -15,14 +16,14 @@ use crate::store::{
     db::{DbConn, DbPool, SqlArg, SqlDialect, SqlRow, TransactionError},
 };
 
-/// A blob touched within this time is not touched again: gc leaves alone what was touched within 24 h.
+/// A blob touched within this time is not touched again; gc spares everything touched within 24 h.
 pub(crate) const TOUCH_INTERVAL_MS: i64 = 3_600_000;
 
 fn read_blob_ref(row: &mut SqlRow) -> Result<BlobRef, StoreError> {
     Ok(BlobRef { hash: BlobHash(row.get_array(0)?), bytes: row.get_u64(1)? })
 }
 
-/// How much is stored.
+/// Counts stored blobs and their size.
 pub(crate) async fn count_blobs(db: &DbPool) -> Result<BlobTotals, StoreError> {
     let sql = match db.dialect() {
         SqlDialect::Sqlite => "SELECT count(*), coalesce(sum(size), 0) FROM blobs",
@@ -33,7 +34,7 @@ pub(crate) async fn count_blobs(db: &DbPool) -> Result<BlobTotals, StoreError> {
     Ok(BlobTotals { blobs: count(0)?, bytes: count(1)? })
 }
 
-/// Blobs not touched since `since`, after `after` in order of their hashes.
+/// Lists blobs not touched since `since`, after `after` by hash.
 pub(crate) async fn list_untouched(
     db: &DbPool,
     since: Timestamp,
@@ -46,7 +47,8 @@ pub(crate) async fn list_untouched(
     db.query("looking for untouched blobs", sql, args).await?.iter_mut().map(read_blob_ref).collect()
 }
 
-/// Which of `hashes` are stored, and of those, which were not touched lately: (stored, to be touched).
+/// Returns which of `hashes` are stored and which of those were not touched recently: (stored, to be
+/// touched).
 pub(crate) async fn find_stored(
     db: &DbPool,
     hashes: &[BlobHash],
@@ -63,20 +65,20 @@ pub(crate) async fn find_stored(
     Ok((fresh, stale))
 }
 
-/// Drops those of `hashes` that were not touched since `since` and that no transaction holds; answers
-/// them. Within a transaction of its own, which the caller ends.
+/// Deletes those of `hashes` that were not touched since `since` and that no transaction has locked; returns
+/// them. Runs in a separate transaction that the caller ends.
 pub(crate) async fn drop_untouched(
     conn: &mut DbConn<'_>,
     hashes: &[BlobHash],
     since: Timestamp,
 ) -> Result<Vec<BlobRef>, TransactionError> {
     let sql = match conn.dialect() {
-        // The one writer: a transaction that names a blob was committed before, or finds it gone.
+        // SQLite has one writer: a transaction that references a blob was committed before, or finds it gone.
         SqlDialect::Sqlite => format!(
             "DELETE FROM blobs WHERE {} AND touched_at < $2 RETURNING hash, size",
             conn.dialect().any_blob_sql("hash", 1)
         ),
-        // A row that is locked is being named: it is skipped and not waited for.
+        // A locked row is being referenced, so it is skipped without waiting.
         SqlDialect::Postgres => format!(
             "DELETE FROM blobs WHERE hash IN (SELECT hash FROM blobs WHERE {} AND touched_at < $2 \
              ORDER BY hash FOR UPDATE SKIP LOCKED) RETURNING hash, size",

@@ -1,4 +1,4 @@
-//! Blobs: packed, stored in the database or outside of it, read, and collected.
+//! Blobs: compressed, stored in the database or externally, read, and garbage-collected.
 
 mod external_blobs;
 pub(crate) mod gc;

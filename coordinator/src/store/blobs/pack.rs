@@ -1,17 +1,18 @@
-//! Blobs as they are stored: compressed.
+//! Compression of blobs for storage.
 
 use bytes::Bytes;
 use docket_schema::ids::BlobHash;
 
 use crate::store::{NewBlob, StoreError, api::corrupt_error};
 
-/// Level of zstd: what is stored is mostly text of some KiB, written on the way of an append.
+/// zstd level. Most blobs are text of a few KiB, compressed while an append waits.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Blobs up to this size, in bytes, are compressed on the calling thread: moving them to another thread costs more.
+/// Blobs up to this size, in bytes, are compressed on the calling thread: moving them to another thread costs
+/// more.
 const PACK_INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// A blob as its row holds it.
+/// A blob as stored in its row.
 #[derive(Debug, Clone)]
 pub(crate) struct PackedBlob {
     pub(crate) hash: BlobHash,

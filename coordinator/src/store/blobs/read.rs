@@ -1,4 +1,5 @@
-//! Reads of blobs: from the database, or from the files that their rows name. All bytes are hashed again.
+//! Reads of blobs, from the database or from the files that their rows name. All content is verified against
+//! its hash.
 
 use bytes::Bytes;
 use docket_schema::{api::BlobCheckResponse, ids::BlobHash};
@@ -10,14 +11,14 @@ use crate::store::{
     db::{DbPool, SqlArg, SqlDialect},
 };
 
-/// Largest blob that is uncompressed, in bytes: what a body may hold, and the same again.
+/// Largest uncompressed blob, in bytes: twice the largest request body.
 const BLOB_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
-/// Blobs that are checked at once, and the bytes they may have as stored: a part is a request's work.
+/// Blobs checked per call, and their stored size: each call is one request's work.
 const CHECKED_BLOBS_MAX: i64 = 1000;
 const CHECKED_BYTES_MAX: i64 = 16 * 1024 * 1024;
 
-/// A blob's bytes, checked; `None` = it is not stored.
+/// Returns a blob's verified content; `None` if it is not stored.
 pub(crate) async fn read_blob(
     db: &DbPool,
     external: Option<&ExternalBlobStore>,
@@ -38,24 +39,24 @@ pub(crate) async fn read_blob(
     };
     match unpack_blob(hash, size, &data) {
         Some(bytes) => Ok(Some(bytes.into())),
-        None => Err(corrupt("its bytes do not have its hash")),
+        None => Err(corrupt("its content does not match its hash")),
     }
 }
 
-/// A stored blob's bytes, if they have its hash and its size.
+/// Decompresses a stored blob; `None` if its hash or size does not match.
 fn unpack_blob(hash: BlobHash, size: i64, data: &[u8]) -> Option<Vec<u8>> {
     let size = usize::try_from(size).ok().filter(|size| *size <= BLOB_BYTES_MAX)?;
-    // The frame says how large its content is: a size that was altered is not allocated first.
+    // The frame states its content size, so an altered size is detected before memory is allocated.
     let framed = zstd::zstd_safe::get_frame_content_size(data).ok().flatten();
     if framed.is_some_and(|framed| framed != size as u64) {
         return None;
     }
     let bytes = zstd::bulk::decompress(data, size).ok()?;
-    (bytes.len() == size && BlobHash::of(&bytes) == hash).then_some(bytes)
+    (bytes.len() == size && BlobHash::hash_bytes(&bytes) == hash).then_some(bytes)
 }
 
-/// What SQLite finds wrong with its tables and indexes. A read by an index does not compare the row's own
-/// copy of what is indexed, so nothing else would find it.
+/// Runs SQLite's integrity check of tables and indexes. A read by an index does not compare the indexed
+/// values with the row's own copy, so nothing else would detect a difference.
 async fn check_integrity(db: &DbPool) -> Result<Vec<String>, StoreError> {
     let mut found = db.query("checking the database", "PRAGMA integrity_check(20)", Vec::new()).await?;
     let mut said = Vec::new();
@@ -79,8 +80,8 @@ pub(crate) async fn check_blobs(
         SqlDialect::Sqlite if after.is_none() => check_integrity(db).await?,
         SqlDialect::Sqlite | SqlDialect::Postgres => Vec::new(),
     };
-    // Sizes first, so that a part holds no more than it may; the first blob is taken whatever its size. What is
-    // external has a row of a name, which is read with a file of at most the blob's size.
+    // Sizes first, so that a part stays within its bounds; the first blob is taken whatever its size. An
+    // external blob's row holds a name, which is read with a file of at most the blob's size.
     let sql = match external {
         None => "SELECT hash, length(data) FROM blobs WHERE hash > $1 ORDER BY hash LIMIT $2",
         Some(_) => "SELECT hash, size FROM blobs WHERE hash > $1 ORDER BY hash LIMIT $2",
@@ -123,12 +124,12 @@ pub(crate) async fn check_blobs(
         check.damaged.sort_unstable();
         Ok(check)
     };
-    // Hashing megabytes does not belong on the threads that serve requests.
+    // Hashing megabytes must not block the threads that serve requests.
     let checked = tokio::task::spawn_blocking(check).await;
-    checked.map_err(|_| StoreError::Corrupt { what: "a blob whose check broke off".to_owned() })?
+    checked.map_err(|_| StoreError::Corrupt { what: "a blob whose check was interrupted".to_owned() })?
 }
 
-/// Which of these are stored.
+/// Returns which of these are stored.
 pub(crate) async fn find_present(db: &DbPool, hashes: Vec<BlobHash>) -> Result<Vec<BlobHash>, StoreError> {
     let sql = format!("SELECT hash FROM blobs WHERE {}", db.dialect().any_blob_sql("hash", 1));
     db.query("looking for blobs", &sql, vec![SqlArg::from_hashes(&hashes)])

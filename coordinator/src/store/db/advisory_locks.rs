@@ -1,12 +1,13 @@
-//! Every advisory lock that docket takes in PostgreSQL, each with its own number and its purpose.
+//! Every advisory lock that docket takes in PostgreSQL, each with its number and purpose.
 //!
-//! The server knows such a lock by its number alone. A number with two purposes is a deadlock that the server does not
-//! detect: a transaction waits for a session that keeps the lock until its process ends. So no other file names a
-//! number or one of the functions; a tidy test reads this table and holds the workspace to that.
+//! The server identifies such a lock by its number alone. A number with two purposes is a deadlock that the
+//! server does not detect: a transaction waits for a session that keeps the lock until its process ends. So
+//! no other file names a number or one of the functions; a tidy test reads this table and enforces it for the
+//! workspace.
 //!
 //! Invariants: numbers are distinct. A transaction waits only for a [`TransactionLock`], which ends with the
-//! transaction that has it. A [`SessionLock`] is held shared by every session that wants it and is never requested
-//! exclusively, so taking it never waits either: it is there to be counted.
+//! transaction that holds it. A [`SessionLock`] is held shared and never requested exclusively, so taking it
+//! never waits; it exists to be counted.
 
 use super::{conn::DbConn, dialect::SqlDialect};
 
@@ -17,7 +18,7 @@ struct LockEntry {
     purpose: &'static str,
 }
 
-/// A lock of which one transaction at a time is the holder, until it ends. Works through a pooler as well.
+/// A lock held by one transaction at a time until it ends. Also works through a pooler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TransactionLock(LockEntry);
 
@@ -25,8 +26,8 @@ pub(crate) struct TransactionLock(LockEntry);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SessionLock(LockEntry);
 
-/// Every lock. A lock is made from its place in this array and from nothing else, so none is left out of the check of
-/// its numbers below.
+/// Every lock. A lock can only be created from an entry of this array, so the check of distinct numbers below
+/// covers all of them.
 const LOCKS: [LockEntry; 3] = [
     LockEntry { number: 723_540, purpose: "one coordinator at a time migrates the schema" },
     LockEntry { number: 723_541, purpose: "one coordinator at a time chooses tasks under limits" },
@@ -35,13 +36,13 @@ const LOCKS: [LockEntry; 3] = [
 
 const _: () = assert!(are_numbers_distinct(&LOCKS), "two locks have the same number");
 
-/// One coordinator at a time brings the schema up to date.
+/// Serializes schema migrations.
 pub(crate) const MIGRATION: TransactionLock = TransactionLock(LOCKS[0]);
 
-/// Coordinators choose tasks under limits one after the other: each counts what the one before it leased.
+/// Serializes choices of tasks under limits, so that each coordinator counts what the previous one leased.
 pub(crate) const LIMITED_CHOICE: TransactionLock = TransactionLock(LOCKS[1]);
 
-/// A coordinator listens for hints of the others.
+/// Held by coordinators that listen for hints.
 pub(crate) const LISTENING: SessionLock = SessionLock(LOCKS[2]);
 
 const fn are_numbers_distinct(locks: &[LockEntry]) -> bool {
@@ -60,7 +61,7 @@ const fn are_numbers_distinct(locks: &[LockEntry]) -> bool {
 }
 
 impl TransactionLock {
-    /// Waits until the transaction under way on `conn` has the lock. SQLite has one writer and needs none.
+    /// Waits until the current transaction on `conn` has the lock. SQLite has one writer and needs none.
     pub(crate) async fn acquire(self, conn: &mut DbConn<'_>) -> Result<(), sqlx::Error> {
         match conn.dialect() {
             SqlDialect::Sqlite => Ok(()),
@@ -68,7 +69,7 @@ impl TransactionLock {
         }
     }
 
-    /// The purpose comes along as a comment, for people who look at what the server's sessions wait for.
+    /// The purpose is added as a comment, for people who inspect what sessions wait for.
     fn acquire_sql(self) -> String {
         let LockEntry { number, purpose } = self.0;
         format!("SELECT pg_advisory_xact_lock({number}) /* {purpose} */")
@@ -76,7 +77,7 @@ impl TransactionLock {
 }
 
 impl SessionLock {
-    /// Takes the lock for as long as the session lasts.
+    /// Takes the lock for the rest of the session.
     pub(crate) fn hold_sql(self) -> String {
         let LockEntry { number, purpose } = self.0;
         format!("SELECT pg_advisory_lock_shared({number}) /* {purpose} */")
@@ -99,7 +100,7 @@ mod tests {
 
     #[test]
     fn duplicate_lock_number_is_detected() {
-        // That all of them are distinct is checked when this file is compiled; here, that the check finds one that is not.
+        // Distinctness is checked at compile time; this tests that the check detects a duplicate.
         assert!(
             !are_numbers_distinct(&[LOCKS[0], LOCKS[1], LOCKS[0]]),
             "a number with two purposes is found"

@@ -1,11 +1,11 @@
-//! The seam to the two databases: connections and pools, so that every query which both understand is written once.
-//! Only `store/` may use it.
+//! Connections and pools of the two databases, so that every query both understand is written once. Only
+//! `store/` may use it.
 //!
-//! Each database has one driver. SQLite is driven by rusqlite on the thread that asks: the writer has a thread anyway, and
-//! handing each statement to another thread costs a lone append more than its commit. Readers ask on a blocking thread
-//! (`sqlite_readers.rs`). PostgreSQL is driven by sqlx, whose error type both share.
+//! Each database has one driver. SQLite uses rusqlite on the calling thread: the writer has a thread anyway,
+//! and handing each statement to another thread costs a single append more than its commit. Readers run on a
+//! blocking thread (`sqlite_readers.rs`). PostgreSQL uses sqlx, whose error type both share.
 //!
-//! Numbered parameters (`$1`) mean the same on both. Lists are the one thing that differs: see [`Dialect::any_blob`].
+//! Numbered parameters (`$1`) work on both. Lists are the only difference: see [`SqlDialect::any_blob_sql`].
 
 use std::sync::Arc;
 
@@ -20,30 +20,30 @@ use super::{
 };
 use crate::store::StoreError;
 
-/// Locks no row and changes nothing, and a server that takes no writes refuses it as a write.
+/// Locks no row and changes nothing, but a read-only server rejects it as a write.
 const WRITE_PROBE: &str = "SELECT 1 FROM meta WHERE false FOR UPDATE";
 
-/// A pool, for reading.
+/// A pool for reading.
 #[derive(Debug, Clone)]
 pub(crate) enum DbPool {
     Sqlite(Arc<SqliteReaders>),
     Postgres { pool: PgPool, endpoint: PostgresEndpoint },
 }
 
-/// The server that connections to PostgreSQL lead to.
+/// What a PostgreSQL connection leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PostgresEndpoint {
-    /// PostgreSQL itself, or a pooler that keeps a session for each connection.
+    /// PostgreSQL itself, or a pooler with a session for each connection.
     Server,
-    /// A pooler in transaction mode: each transaction may meet another session, so there is no
-    /// statement that was prepared before, no setting and no listening. A statement is sent in two messages that must
-    /// meet the same session, so each is sent within a transaction.
+    /// A pooler in transaction mode: each transaction may get another session, so there are no prepared
+    /// statements, session settings or LISTEN. A statement is sent in two messages that must reach the same
+    /// session, so each is sent within a transaction.
     Pooler,
 }
 
 impl PostgresEndpoint {
-    /// Begins a transaction that writes. Sessions of our own were set up when they began (`postgres/open.rs`), with the
-    /// same settings.
+    /// Begins a writing transaction. Direct sessions got the same settings when they were opened
+    /// (`postgres/open.rs`).
     pub(crate) const fn begin_sql(self) -> &'static str {
         match self {
             Self::Server => "BEGIN",
@@ -55,7 +55,7 @@ impl PostgresEndpoint {
     }
 }
 
-/// One connection, perhaps within a transaction.
+/// A connection, possibly within a transaction.
 pub(crate) enum DbConn<'a> {
     Sqlite(&'a mut rusqlite::Connection),
     Postgres(&'a mut PgConnection, PostgresEndpoint),
@@ -69,7 +69,7 @@ impl DbPool {
         }
     }
 
-    /// All rows of a query. `doing` says in an error what was being done.
+    /// Returns all rows of a query. `doing` describes the operation in errors.
     pub(crate) async fn query(
         &self,
         doing: &'static str,
@@ -87,7 +87,7 @@ impl DbPool {
                     .query_rows(sql, args)
                     .await
             }
-            // Rolled back where it fails, or where its caller is gone.
+            // Rolled back if it fails or is cancelled.
             Self::Postgres { pool, endpoint: PostgresEndpoint::Pooler } => {
                 let mut transaction = pool.begin_with("BEGIN READ ONLY").await?;
                 let rows = DbConn::Postgres(&mut transaction, PostgresEndpoint::Pooler)
@@ -99,24 +99,24 @@ impl DbPool {
         }
     }
 
-    /// Checks that a PostgreSQL server takes writes now.
+    /// Checks that a PostgreSQL server accepts writes now.
     pub(crate) async fn check_writable(&self) -> Result<(), StoreError> {
         let Self::Postgres { pool, endpoint: through } = self else { return Ok(()) };
         let probed = async {
             let mut conn = pool.acquire().await?;
             let probed = DbConn::Postgres(&mut conn, *through).probe_write().await;
             if probed.is_err() {
-                // It may be within a transaction that failed.
+                // It may still be in a failed transaction.
                 drop(conn.detach());
             }
             probed
         };
         probed
             .await
-            .map_err(|source| store_error(SqlDialect::Postgres, "checking that it takes writes", source))
+            .map_err(|source| store_error(SqlDialect::Postgres, "checking that it accepts writes", source))
     }
 
-    /// Closes what is idle, and the rest once it has been read.
+    /// Closes idle connections at once and the others after use.
     pub(crate) async fn close(&self) {
         match self {
             Self::Sqlite(readers) => readers.close().await,
@@ -147,7 +147,7 @@ impl DbConn<'_> {
         }
     }
 
-    /// Runs a statement; the number of rows it changed.
+    /// Runs a statement; returns the number of changed rows.
     pub(crate) async fn execute(&mut self, sql: &str, args: Vec<SqlArg>) -> Result<u64, sqlx::Error> {
         match self {
             Self::Sqlite(conn) => sqlite_driver::execute(conn, sql, &args),
@@ -158,7 +158,7 @@ impl DbConn<'_> {
         }
     }
 
-    /// Runs statements without arguments in one message, which needs no memory of the session: begins or ends a
+    /// Runs statements without arguments in one message that depends on no session state: begins or ends a
     /// transaction, or migrates.
     pub(crate) async fn execute_batch(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
         match self {
@@ -167,7 +167,7 @@ impl DbConn<'_> {
         }
     }
 
-    /// Like [`Conn::rows`], where the caller began no transaction.
+    /// Like [`DbConn::query_rows`], for a caller without a transaction.
     pub(crate) async fn query_rows_autocommit(
         &mut self,
         sql: &str,
@@ -182,7 +182,7 @@ impl DbConn<'_> {
         Ok(rows)
     }
 
-    /// Fails where the server takes no writes.
+    /// Fails if the server accepts no writes.
     pub(crate) async fn probe_write(&mut self) -> Result<(), sqlx::Error> {
         self.query_rows_autocommit(WRITE_PROBE, Vec::new()).await.map(drop)
     }

@@ -1,30 +1,30 @@
-//! What a database's error means to a caller, classified by its code and never by its text.
+//! Classification of database errors, by code and never by text.
 
 use super::dialect::SqlDialect;
 use crate::store::{StoreError, api::DATABASE_ANSWER_PREFIX};
 
-/// What can be done about an error.
+/// Classes of database errors by the appropriate reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DbErrorKind {
-    /// Others hold a lock, or another transaction came first: the same again may succeed at once.
+    /// Another session holds a lock or another transaction came first: repeating may succeed at once.
     Retryable,
-    /// What was read before the transaction is not what is there: read again, decide again.
+    /// Data read before the transaction has changed: read and decide again.
     Stale,
-    /// The database cannot be reached, goes down, or does not let docket in.
+    /// The database cannot be reached, is shutting down, or refuses docket's login.
     Unavailable,
-    /// The database answers and takes no writes: a standby, an old primary after a failover, a file without the
-    /// right to write it.
+    /// The database accepts no writes: a standby, an old primary after a failover, a file without write
+    /// permission.
     ReadOnly,
-    /// No space is left.
+    /// The disk is full.
     Full,
-    /// The file is no database, or a damaged one.
+    /// The file is not a database, or is damaged.
     Damaged,
-    /// Our SQL, or what is stored.
+    /// A bug in our SQL, or invalid stored data.
     Internal,
 }
 
 impl DbErrorKind {
-    /// Whether the same transaction may succeed at once.
+    /// Whether repeating the transaction may succeed at once.
     pub(crate) const fn is_conflict(self) -> bool {
         matches!(self, Self::Retryable | Self::Stale)
     }
@@ -55,12 +55,12 @@ pub(crate) fn classify_error(dialect: SqlDialect, error: &sqlx::Error) -> DbErro
     }
 }
 
-/// Primary result codes of SQLite are the low byte of what it reports.
+/// SQLite's primary result code is the low byte of the reported code.
 fn classify_sqlite_code(code: &str) -> DbErrorKind {
     match code.parse::<u32>().map(|code| code & 0xff) {
         Ok(5 | 6) => DbErrorKind::Retryable,
         Ok(13) => DbErrorKind::Full,
-        // No permission, no memory, interrupted, input or output, not to be opened, a race over the log's index.
+        // No permission, no memory, interrupted, I/O error, cannot open, a race for the log's index.
         Ok(3 | 7 | 9 | 10 | 14 | 15) => DbErrorKind::Unavailable,
         Ok(8) => DbErrorKind::ReadOnly,
         Ok(11 | 26) => DbErrorKind::Damaged,
@@ -69,15 +69,15 @@ fn classify_sqlite_code(code: &str) -> DbErrorKind {
     }
 }
 
-/// Classes and codes of PostgreSQL's appendix A.
+/// Error classes and codes of PostgreSQL's appendix A.
 fn classify_postgres_code(code: &str) -> DbErrorKind {
     match code {
-        // Canceled: a person or `statement_timeout` ended the statement, and nothing else.
+        // Canceled by a person or by `statement_timeout`.
         "40001" | "40P01" | "55P03" | "57014" => DbErrorKind::Retryable,
         "25006" => DbErrorKind::ReadOnly,
         "53100" => DbErrorKind::Full,
         "23505" | "23502" => DbErrorKind::Stale,
-        // A session that was ended for its age, a login, database or right that is missing for now.
+        // A session ended for its age; a missing login, database or privilege, which may be temporary.
         "25P03" | "25P04" | "3D000" | "42501" => DbErrorKind::Unavailable,
         _ if ["08", "28", "53", "57P", "58"].iter().any(|class| code.starts_with(class)) => {
             DbErrorKind::Unavailable
@@ -87,7 +87,7 @@ fn classify_postgres_code(code: &str) -> DbErrorKind {
     }
 }
 
-/// The error as callers see it.
+/// Converts the error for callers.
 pub(crate) fn store_error(dialect: SqlDialect, doing: &'static str, source: sqlx::Error) -> StoreError {
     let backend = dialect.name();
     match classify_error(dialect, &source) {
@@ -101,19 +101,20 @@ pub(crate) fn store_error(dialect: SqlDialect, doing: &'static str, source: sqlx
     }
 }
 
-/// What ended a transaction: the database's error, or what it holds.
+/// Why a transaction ended: a database error or invalid content.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransactionError {
-    #[error("the database did not answer")]
+    #[error("the database did not respond")]
     Sql(#[from] sqlx::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// On PostgreSQL: the transaction has to begin again under the lock of limited choices (`plan/lease/running.rs`).
+    /// PostgreSQL only: the transaction must be restarted under the lock of limited choices
+    /// (`plan/lease/running.rs`).
     #[error("a choice depends on limits, and their lock was not taken first")]
     LimitLockMissing,
 }
 
-/// Copies an error for one more command of the batch that it ended.
+/// Copies an error for another command of the same failed batch.
 pub(crate) fn copy_error(error: &StoreError) -> StoreError {
     let copy = |source: &sqlx::Error| match source {
         sqlx::Error::Io(io) => sqlx::Error::Io(std::io::Error::new(io.kind(), io.to_string())),
@@ -167,7 +168,7 @@ mod tests {
         assert!(silent.to_string().ends_with("while reading"), "{silent}");
     }
 
-    /// What a database that is away, read-only or short of something says is never docket's own fault.
+    /// Errors of an unavailable, read-only or full database are never docket's own bugs.
     #[test]
     fn postgres_error_codes_map_to_kinds() {
         for (code, wanted) in [
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn sqlite_error_codes_map_to_kinds() {
-        // Extended codes hold the primary one in their low byte.
+        // The low byte of an extended code is the primary one.
         for (code, wanted) in [
             ("5", DbErrorKind::Retryable),
             ("261", DbErrorKind::Retryable),

@@ -1,6 +1,5 @@
-//! Which database, and where its SQL differs from the other's.
+//! SQL differences between the two databases.
 
-/// Which database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SqlDialect {
     Sqlite,
@@ -8,7 +7,7 @@ pub(crate) enum SqlDialect {
 }
 
 impl SqlDialect {
-    /// Its name in errors and in `Status`.
+    /// Returns the name used in errors and in `Status`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sqlite => "sqlite",
@@ -16,7 +15,8 @@ impl SqlDialect {
         }
     }
 
-    /// `column` is in the list that is argument `n`, an [`Arg::Blobs`].
+    /// Returns SQL for: `column` is in the list given as argument `n`, an
+    /// [`SqlArg::Blobs`](super::values::SqlArg).
     pub(crate) fn any_blob_sql(self, column: &str, n: u8) -> String {
         match self {
             Self::Sqlite => format!("{column} IN (SELECT unhex(value) FROM json_each(${n}))"),
@@ -24,7 +24,8 @@ impl SqlDialect {
         }
     }
 
-    /// `column` is in the list that is argument `n`, an [`Arg::Texts`].
+    /// Returns SQL for: `column` is in the list given as argument `n`, an
+    /// [`SqlArg::Texts`](super::values::SqlArg).
     pub(crate) fn any_text_sql(self, column: &str, n: u8) -> String {
         match self {
             Self::Sqlite => format!("{column} IN (SELECT value FROM json_each(${n}))"),
@@ -32,7 +33,7 @@ impl SqlDialect {
         }
     }
 
-    /// Locks the rows that a decision reads, until the commit. SQLite has one writer and needs no lock.
+    /// Locks the rows that a decision reads until the commit. SQLite has one writer and needs no lock.
     pub(crate) const fn lock_rows_sql(self) -> &'static str {
         match self {
             Self::Sqlite => "",
@@ -40,7 +41,7 @@ impl SqlDialect {
         }
     }
 
-    /// Like [`Self::lock_rows`], but without the rows that another transaction holds.
+    /// Like [`Self::lock_rows_sql`], skipping rows that another transaction holds.
     pub(crate) const fn lock_free_rows_sql(self) -> &'static str {
         match self {
             Self::Sqlite => "",

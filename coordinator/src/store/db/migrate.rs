@@ -1,5 +1,5 @@
-//! Brings a database to this build's schema, step by step, each in one transaction with the note
-//! that it was applied.
+//! Migrates a database to this build's schema, step by step. Each step is one transaction that also records
+//! it.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,10 @@ use crate::store::StoreError;
 
 const DOING: &str = "migrating the schema";
 
-/// How long another coordinator's migration is waited for: one that fills a large index takes minutes.
+/// How long to wait for another coordinator's migration; one that fills a large index takes minutes.
 const MIGRATION_WAIT_MAX: Duration = Duration::from_secs(600);
 
-/// Applies what is missing. Coordinators that start together apply each step once.
+/// Applies missing steps. Coordinators that start together apply each step once.
 pub(crate) async fn migrate(conn: &mut DbConn<'_>, steps: &[Migration]) -> Result<(), StoreError> {
     let dialect = conn.dialect();
     let sql_error = |source| store_error(dialect, DOING, source);
@@ -30,7 +30,7 @@ pub(crate) async fn migrate(conn: &mut DbConn<'_>, steps: &[Migration]) -> Resul
     result
 }
 
-/// Begins the transaction that migrates. Where another coordinator is migrating, waits until it is done and says so.
+/// Begins the migration transaction. If another coordinator is migrating, logs that and waits.
 async fn begin_migration(conn: &mut DbConn<'_>) -> Result<(), sqlx::Error> {
     let DbConn::Postgres(_, through) = conn else {
         return conn.execute("BEGIN IMMEDIATE", Vec::new()).await.map(|_| ());
@@ -45,7 +45,7 @@ async fn begin_migration(conn: &mut DbConn<'_>) -> Result<(), sqlx::Error> {
         {
             return Err(error);
         }
-        tracing::warn!("another coordinator is migrating the schema; this one waits until it is done");
+        tracing::warn!("another coordinator is migrating the schema; waiting until it is done");
     }
 }
 
@@ -73,14 +73,16 @@ async fn apply_missing_steps(
         let Some(step) = steps.iter().find(|step| step.version == version) else {
             return Err(StoreError::SchemaMismatch {
                 what: format!(
-                    "step {version} (`{name}`) was applied by a newer docket; use that one, or restore a copy from before"
+                    "step {version} (`{name}`) was applied by a newer docket; use that version, or restore \
+                     an earlier backup"
                 ),
             });
         };
         if hash_step(step) != hash {
             return Err(StoreError::SchemaMismatch {
                 what: format!(
-                    "step {version} (`{name}`) differs from what was applied; use the docket release that made this database"
+                    "step {version} (`{name}`) differs from the applied one; use the docket release that \
+                     created this database"
                 ),
             });
         }
@@ -88,7 +90,7 @@ async fn apply_missing_steps(
     }
     for step in steps.iter().filter(|step| step.version > done) {
         let failed = |source: sqlx::Error| StoreError::Schema {
-            what: format!("step {} (`{}`) failed and was undone: {source}", step.version, step.name),
+            what: format!("step {} (`{}`) failed and was rolled back: {source}", step.version, step.name),
         };
         conn.execute_batch(step.sql).await.map_err(failed)?;
         let note = "INSERT INTO schema_steps (version, name, hash) VALUES ($1, $2, $3)";
@@ -103,5 +105,5 @@ async fn apply_missing_steps(
 }
 
 fn hash_step(step: &Migration) -> String {
-    BlobHash::of(step.sql.as_bytes()).to_string()
+    BlobHash::hash_bytes(step.sql.as_bytes()).to_string()
 }

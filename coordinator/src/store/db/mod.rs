@@ -1,4 +1,4 @@
-//! Connections, arguments and rows: the layer between our SQL and the two databases.
+//! The layer between our SQL and the two databases: connections, arguments, rows.
 
 pub(crate) mod advisory_locks;
 mod conn;

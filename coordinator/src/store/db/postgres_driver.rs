@@ -1,10 +1,10 @@
-//! Arguments and rows as sqlx has them for PostgreSQL.
+//! Arguments and rows in sqlx's types for PostgreSQL.
 
 use sqlx::{AssertSqlSafe, Column as _, Row as _, TypeInfo as _};
 
 use super::values::{SqlArg, SqlCell, SqlRow};
 
-/// A query with its arguments. `is_prepared` = the session keeps its plan.
+/// Binds a query's arguments. `is_prepared`: the session keeps its plan.
 pub(super) fn bind_query(
     sql: &str,
     args: Vec<SqlArg>,

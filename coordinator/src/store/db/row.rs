@@ -1,5 +1,4 @@
-//! How rows of the log and of the projections become typed, with the types that the schema does not have: a stream's head
-//! and fence, a run's row.
+//! Typed rows of the log and of the projections: a stream's head and fence, a run's row.
 
 use docket_schema::{
     event::{Head, TypedEvent as _},
@@ -12,16 +11,16 @@ use uuid::Uuid;
 use super::values::{SqlArg, SqlRow};
 use crate::store::{StoreError, api::corrupt_error};
 
-/// Who may append to a stream as a lease's holder.
+/// Who may append to a stream as a lease holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamFence {
-    /// The stream knows no leases.
+    /// The stream has no leases.
     None,
     /// The holder of the stream's epoch.
     Open,
-    /// Nobody until the next lease.
+    /// No one until the next lease.
     Shut,
-    /// Nobody, ever; nor any other.
+    /// No one ever; other appends are refused as well.
     Closed,
 }
 
@@ -49,13 +48,13 @@ pub(crate) struct StreamRow {
     /// Its number in the database.
     pub(crate) id: i64,
     pub(crate) head: Head,
-    /// When its last event was recorded: the next is not recorded before.
+    /// When its last event was recorded; later events are not recorded earlier.
     pub(crate) head_at: Timestamp,
     pub(crate) epoch: Epoch,
     pub(crate) fence: StreamFence,
 }
 
-/// Columns of [`stream_row`], from `at`: id, head_seq, head_hash, head_at, epoch, fence.
+/// Columns read by [`read_stream_row`], from `at`: id, head_seq, head_hash, head_at, epoch, fence.
 pub(crate) const STREAM_COLUMNS: &str = "s.id, s.head_seq, s.head_hash, s.head_at, s.epoch, s.fence";
 
 pub(crate) fn read_stream_row(row: &mut SqlRow, at: usize) -> Result<StreamRow, StoreError> {
@@ -68,19 +67,19 @@ pub(crate) fn read_stream_row(row: &mut SqlRow, at: usize) -> Result<StreamRow, 
     })
 }
 
-/// Columns of [`task_row`]; `f` is the task's first event.
+/// Columns read by [`read_task_row`]; `f` is the task's first event.
 pub(crate) const TASK_COLUMNS: &str = "t.id, t.seq, t.hash, t.state, t.priority, t.epoch, t.failures, \
      t.crashes, t.runs, t.run, t.last_run, t.worker, t.available_at, t.blocked_why, t.message, \
      t.submitted_at, t.ended_at, t.deadline_at, f.version, f.payload, t.waits_for, t.leased_at, \
      t.unverified, t.worker_faults";
 
-/// How many there are of [`TASK_COLUMNS`]: the place of a statement's next column.
+/// Number of [`TASK_COLUMNS`], which is the index of a statement's next column.
 pub(crate) const TASK_COLUMN_COUNT: usize = 24;
 
-/// Tasks with the event that holds their specification.
+/// Tasks joined with the event that holds their specification.
 pub(crate) const TASK_TABLES: &str = "tasks t JOIN events f ON f.stream_id = t.stream_id AND f.seq = 1";
 
-/// A task and the deadline of its lease.
+/// Reads a task and the deadline of its lease.
 pub(crate) fn read_task_row(row: &mut SqlRow) -> Result<(TaskRecord, Option<Timestamp>), StoreError> {
     let id = TaskId(row.get_uuid(0)?);
     let corrupt = |what: &str| corrupt_error(format!("task {id}: {what}"));
@@ -121,7 +120,7 @@ pub(crate) fn read_task_row(row: &mut SqlRow) -> Result<(TaskRecord, Option<Time
     Ok((record, row.get_i64_or_null(17)?.map(Timestamp)))
 }
 
-/// The word of a blocked task's reason, in SQL as in JSON.
+/// Returns the name of a blocked task's reason in SQL and JSON.
 pub(crate) const fn blocked_reason_name(why: TaskBlockedReason) -> &'static str {
     match why {
         TaskBlockedReason::Person => "person",
@@ -149,7 +148,6 @@ pub(crate) fn parse_blocked_reason(text: &str) -> Result<TaskBlockedReason, Stor
     .ok_or_else(|| corrupt_error(format!("a task blocked by `{text}`")))
 }
 
-/// A row of the `runs` projection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunRow {
     pub(crate) id: RunId,
@@ -161,7 +159,7 @@ pub(crate) struct RunRow {
     pub(crate) ended_at: Option<Timestamp>,
 }
 
-/// Columns from `at`: id, stream_id, task, attempt, stage, parent, parent_seq, ended_at.
+/// Reads columns from `at`: id, stream_id, task, attempt, stage, parent, parent_seq, ended_at.
 pub(crate) fn read_run_row(row: &mut SqlRow, at: usize) -> Result<RunRow, StoreError> {
     let parent = row.get_array_or_null(at + 5)?;
     let parent_seq = row.get_i64_or_null(at + 6)?;
@@ -178,7 +176,7 @@ pub(crate) fn read_run_row(row: &mut SqlRow, at: usize) -> Result<RunRow, StoreE
     })
 }
 
-/// Ids of tasks as a column holds them, one after the other; none for no task.
+/// Encodes task ids for a column, one after the other; `None` if there are none.
 pub(crate) fn encode_task_ids(ids: &[TaskId]) -> Option<Vec<u8>> {
     let bytes: Vec<u8> = ids.iter().flat_map(|id| *id.0.as_bytes()).collect();
     (!bytes.is_empty()).then_some(bytes)
@@ -188,10 +186,10 @@ fn decode_task_ids(bytes: &[u8]) -> Vec<TaskId> {
     bytes.as_chunks::<16>().0.iter().map(|id| TaskId(Uuid::from_bytes(*id))).collect()
 }
 
-/// The columns of a batch's row that the log decides: the budget, and why it is used up.
+/// The columns of a batch's row that are derived from the log: its budget, and why it is used up.
 pub(crate) type BudgetRow = (Budget, Option<String>);
 
-/// Columns from `at`: tokens_max, cost_max_nusd, spent.
+/// Reads columns from `at`: tokens_max, cost_max_nusd, spent.
 pub(crate) fn read_budget(row: &mut SqlRow, at: usize) -> Result<BudgetRow, StoreError> {
     let most = |value: Option<i64>| value.map(i64::unsigned_abs);
     let budget =
@@ -199,12 +197,12 @@ pub(crate) fn read_budget(row: &mut SqlRow, at: usize) -> Result<BudgetRow, Stor
     Ok((budget, row.get_text_or_null(at + 2)?))
 }
 
-/// Columns from `at`: tokens, cost_nusd.
+/// Reads columns from `at`: tokens, cost_nusd.
 pub(crate) fn read_spending(row: &SqlRow, at: usize) -> Result<BatchSpending, StoreError> {
     Ok(BatchSpending { tokens: row.get_u64(at)?, cost_nusd: row.get_u64(at + 1)? })
 }
 
-/// A limit of a budget as its column holds it.
+/// Encodes a budget limit for its column.
 pub(crate) fn budget_limit_arg(most: Option<u64>) -> SqlArg {
     SqlArg::IntOrNull(most.map(|most| i64::try_from(most).unwrap_or(i64::MAX)))
 }

@@ -1,5 +1,5 @@
-//! Statements on SQLite, run by rusqlite on the thread that asks. Errors become sqlx's, so that one place classifies
-//! those of both databases.
+//! SQLite statements, run by rusqlite on the calling thread. Errors are converted to sqlx's, so that one
+//! place classifies those of both databases.
 
 use std::{borrow::Cow, error::Error, fmt};
 
@@ -33,7 +33,6 @@ impl ToSql for SqlArg {
     }
 }
 
-/// All rows of a query.
 pub(crate) fn query_rows(conn: &Connection, sql: &str, args: &[SqlArg]) -> Result<Vec<SqlRow>, sqlx::Error> {
     let all = || {
         let mut statement = conn.prepare_cached(sql)?;
@@ -50,7 +49,7 @@ pub(crate) fn query_rows(conn: &Connection, sql: &str, args: &[SqlArg]) -> Resul
     all().map_err(to_sqlx_error)
 }
 
-/// Runs a statement; the number of rows it changed.
+/// Runs a statement; returns the number of changed rows.
 pub(crate) fn execute(conn: &Connection, sql: &str, args: &[SqlArg]) -> Result<u64, sqlx::Error> {
     let changed = || {
         let mut statement = conn.prepare_cached(sql)?;
@@ -60,7 +59,8 @@ pub(crate) fn execute(conn: &Connection, sql: &str, args: &[SqlArg]) -> Result<u
     changed().map(|rows| rows as u64).map_err(to_sqlx_error)
 }
 
-/// Runs a statement, whose parameters stand in order, once for each row of `cells`; whether each of them changed a row.
+/// Runs a statement with ordered parameters once for each row of `cells`; returns whether every execution
+/// changed a row.
 pub(crate) fn execute_each(
     conn: &Connection,
     sql: &str,
@@ -79,8 +79,8 @@ pub(crate) fn execute_each(
     each().map_err(to_sqlx_error)
 }
 
-/// Binds by the numbers of `$1`, as both databases' queries have them. To SQLite those are names, whose
-/// places are the order they first stand in.
+/// Binds by parameter number (`$1`), as in queries for both databases. SQLite treats these as names, numbered
+/// by first occurrence.
 fn bind_numbered(statement: &mut Statement<'_>, args: &[SqlArg]) -> rusqlite::Result<()> {
     for at in 1..=statement.parameter_count() {
         let number = statement.parameter_name(at).and_then(|name| name.strip_prefix('$')?.parse().ok());
@@ -105,9 +105,9 @@ fn cell_from_value(value: ValueRef<'_>) -> SqlCell {
     match value {
         ValueRef::Null => SqlCell::Null,
         ValueRef::Integer(n) => SqlCell::Int(n),
-        // Our tables are strict and have no such column; its reader refuses what is not an integer.
+        // Our tables are strict and have no such column; the reader rejects non-integers.
         ValueRef::Real(n) => SqlCell::Text(n.to_string()),
-        // Its reader refuses what is not UTF-8.
+        // The reader rejects invalid UTF-8.
         ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => SqlCell::Text(text.to_owned()),
             Err(_) => SqlCell::Blob(bytes.to_vec()),
@@ -116,25 +116,26 @@ fn cell_from_value(value: ValueRef<'_>) -> SqlCell {
     }
 }
 
-/// An error of SQLite, with its code.
+/// A SQLite error with its code.
 #[derive(Debug)]
 struct SqliteError {
     code: i32,
     message: String,
 }
 
-/// The error for a row that was read and is gone: the constraint that a moved head violates.
+/// Creates the error for a row that was read and has disappeared: the same constraint violation as a moved
+/// head.
 pub(crate) fn row_gone_error() -> sqlx::Error {
     let code = rusqlite::ffi::SQLITE_CONSTRAINT;
-    sqlx::Error::Database(Box::new(SqliteError { code, message: "a row that was read is gone".to_owned() }))
+    sqlx::Error::Database(Box::new(SqliteError { code, message: "a row that was read has disappeared".to_owned() }))
 }
 
-/// The error in sqlx's type, with SQLite's code.
+/// Converts an error to sqlx's type, keeping SQLite's code.
 pub(crate) fn to_sqlx_error(error: rusqlite::Error) -> sqlx::Error {
     match error {
         rusqlite::Error::SqliteFailure(failure, message) => {
             let mut message = message.unwrap_or_else(|| failure.to_string());
-            // The path comes after it, which callers name themselves.
+            // SQLite appends the path, which callers name themselves.
             if failure.code == rusqlite::ErrorCode::CannotOpen {
                 message.truncate(message.find(": ").unwrap_or(message.len()));
             }

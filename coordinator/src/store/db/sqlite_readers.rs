@@ -1,8 +1,8 @@
 //! Connections that read a SQLite file, each on a thread that may block.
 //!
-//! Queries answer all their rows at once. Events are scanned where they lie: row by row on one thread, passed on as
-//! borrowed bytes. Handing rows to another thread one by one, or copying them into pages first, costs more than reading
-//! them.
+//! Queries return all rows at once. Events are scanned row by row on one thread and passed on as borrowed
+//! bytes: handing rows to another thread one by one, or copying them into pages first, costs more than
+//! reading them.
 
 use std::{
     ops::ControlFlow,
@@ -26,30 +26,30 @@ use super::{
 };
 use crate::store::{EventVisitor, StoreError, api::corrupt_error};
 
-/// Events of a stream after a place.
+/// Events of a stream after a seq.
 const SCAN_SQL: &str = "SELECT e.seq, e.position, e.recorded_at, e.turn, e.epoch, e.kind, e.version, e.payload, \
      e.prev_hash, e.hash FROM events e \
      WHERE e.stream_id = (SELECT id FROM streams WHERE name = ?1) AND e.seq > ?2 ORDER BY e.seq LIMIT ?3";
 
-/// Events read in one transaction: a longer one would hold back the copying of the write-ahead log.
+/// Events read in one transaction; a longer one would hold back the checkpoint of the write-ahead log.
 const SCAN_EVENTS_MAX: u32 = 20_000;
 
-/// Queries that run at once. They are short; the machine's cores are shared with the writer.
+/// Concurrent queries. They are short, and the cores are shared with the writer.
 const QUERIES_MAX: u32 = 4;
 
-/// How long a query waits for others to end.
+/// How long a query waits for a free slot.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connections that are kept open: of queries, and of as many scans.
+/// Idle connections kept open: for queries and for as many scans.
 const IDLE_CONNECTIONS_MAX: usize = 2 * QUERIES_MAX as usize;
 
-/// Prepared statements that a connection keeps: more than there are queries.
+/// Prepared statements cached per connection: more than there are queries.
 const STATEMENT_CACHE_SIZE: usize = 128;
 
-/// How long SQLite itself waits for another process's lock; the writer then asks again.
+/// How long SQLite itself waits for another process's lock, in milliseconds; the writer then tries again.
 pub(crate) const BUSY_MS: u64 = 5_000;
 
-/// Pages kept in memory by each connection, as SQLite counts them: 32 MiB.
+/// Page cache of each connection in SQLite's notation: 32 MiB.
 pub(crate) const CACHE_SIZE: &str = "-32768";
 
 /// The readers of one database file.
@@ -60,12 +60,12 @@ pub(crate) struct SqliteReaders {
     queries: Arc<Semaphore>,
 }
 
-/// The events that a scan reads.
+/// Range of events to scan.
 #[derive(Debug)]
 pub(crate) struct ScanRange {
     pub(crate) stream: StreamId,
     pub(crate) after: Seq,
-    /// Events at most.
+    /// Maximum number of events.
     pub(crate) limit: Option<u32>,
 }
 
@@ -74,7 +74,6 @@ impl SqliteReaders {
         Self { path, idle: Mutex::default(), queries: Arc::new(Semaphore::new(QUERIES_MAX as usize)) }
     }
 
-    /// All rows of a query.
     pub(super) async fn query_rows(
         self: &Arc<Self>,
         sql: &str,
@@ -85,14 +84,14 @@ impl SqliteReaders {
         let (readers, sql) = (Arc::clone(self), sql.to_owned());
         let query = move || {
             let rows = readers.with_connection(|conn| sqlite_driver::query_rows(conn, &sql, &args));
-            // Ends here and not with the caller, who may be gone long before.
+            // Released here and not by the caller, which may be gone long before.
             drop(slot);
             rows.map_err(sqlite_driver::to_sqlx_error)?
         };
         tokio::task::spawn_blocking(query).await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
     }
 
-    /// Hands each event of the range to `each`, in order, until it breaks off.
+    /// Passes each event of the range to `each`, in order, until it breaks.
     pub(crate) async fn scan_events(
         self: Arc<Self>,
         range: ScanRange,
@@ -105,10 +104,10 @@ impl SqliteReaders {
             self.with_connection(|conn| scan_range(conn, &range, &mut each)).flatten().map_err(failed)?
         };
         let scanned = tokio::task::spawn_blocking(scan).await;
-        scanned.unwrap_or_else(|_| Err(corrupt_error("a scan broke off".to_owned())))
+        scanned.unwrap_or_else(|_| Err(corrupt_error("a scan was interrupted".to_owned())))
     }
 
-    /// Closes what is idle, once the queries that run have ended. No query begins afterwards.
+    /// Closes idle connections once running queries have ended. No query begins afterwards.
     pub(super) async fn close(&self) {
         let slots = self.queries.acquire_many(QUERIES_MAX).await;
         self.queries.close();
@@ -148,7 +147,7 @@ impl SqliteReaders {
     }
 }
 
-/// Reads the range part by part.
+/// Reads the range in several transactions.
 fn scan_range(
     conn: &Connection,
     range: &ScanRange,
@@ -202,12 +201,12 @@ fn scan_page(
     Ok(Ok(read))
 }
 
-/// `None` where a row is not in its form.
+/// Returns `None` if a row is malformed.
 fn event_from_row<'a>(row: &'a Row<'_>) -> Option<EventRef<'a>> {
     let cell = |at: usize| row.get_ref(at).ok();
     let int = |at| cell(at)?.as_i64().ok();
     let count = |at| u64::try_from(int(at)?).ok();
-    // Text that is not UTF-8 was altered.
+    // Invalid UTF-8 means that the text was altered.
     let text = |at| match cell(at)? {
         ValueRef::Text(bytes) => std::str::from_utf8(bytes).ok(),
         _ => None,
@@ -220,7 +219,7 @@ fn event_from_row<'a>(row: &'a Row<'_>) -> Option<EventRef<'a>> {
         turn: Turn(u32::try_from(int(3)?).ok()?),
         epoch: Epoch(count(4)?),
         kind: text(5)?,
-        // A version that no build knows: decoding it says so.
+        // A version unknown to every build; decoding reports it.
         version: u16::try_from(int(6)?).unwrap_or(u16::MAX),
         payload: text(7)?,
         prev_hash: hash(8)?,

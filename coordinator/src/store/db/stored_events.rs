@@ -1,4 +1,4 @@
-//! Events as the database holds them.
+//! Events as stored in the database.
 
 use docket_schema::{
     event::{Envelope, Payload},
@@ -15,7 +15,7 @@ use crate::store::{StoreError, api::corrupt_error};
 /// Events read at once.
 const PAGE_EVENTS: usize = 1000;
 
-/// Columns of [`envelope`], stream name first.
+/// Columns read by [`read_envelope`], stream name first.
 const EVENT_COLUMNS: &str = "s.name, e.seq, e.position, e.recorded_at, e.turn, e.epoch, e.kind, \
      e.version, e.payload, e.prev_hash, e.hash";
 
@@ -44,12 +44,12 @@ fn read_stored_event(row: &mut SqlRow, stream: StreamId) -> Result<Envelope, Sto
     })
 }
 
-/// The statement that selects events `e` of streams `s`, for [`envelope`].
+/// Returns the statement that selects events `e` of streams `s`, for [`read_envelope`].
 pub(crate) fn select_events_sql(condition: &str) -> String {
     format!("SELECT {EVENT_COLUMNS} FROM events e JOIN streams s ON s.id = e.stream_id WHERE {condition}")
 }
 
-/// Hands every event of a stream to `each`, in order, within the caller's transaction.
+/// Passes every event of a stream to `each`, in order, within the caller's transaction.
 pub(crate) async fn for_each_event(
     conn: &mut DbConn<'_>,
     stream: &StreamId,

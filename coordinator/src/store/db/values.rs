@@ -1,8 +1,8 @@
-//! Arguments, cells and rows, in the types that both databases have: integers, text, bytes.
+//! Arguments, cells and rows in the types that both databases support: integers, text, bytes.
 //!
-//! They are the reason why a query is written once. A typed row for each query would be written twice, for each driver's
-//! types and traits; here a driver is two small functions (bind an [`Arg`], make a [`Row`]), and the typed rows are made
-//! of these in `row.rs`.
+//! They are the reason why a query is written once. Typed rows per query would be written twice, for each
+//! driver's types and traits; here a driver is two small functions (bind a [`SqlArg`], build a [`SqlRow`]),
+//! and typed rows are built from these in `row.rs`.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,6 @@ use uuid::Uuid;
 
 use crate::store::{StoreError, api::corrupt_error};
 
-/// An argument.
 #[derive(Debug, Clone)]
 pub(crate) enum SqlArg {
     Int(i64),
@@ -20,19 +19,18 @@ pub(crate) enum SqlArg {
     TextOrNull(Option<String>),
     Blob(Vec<u8>),
     BlobOrNull(Option<Vec<u8>>),
-    /// Text that is a constant.
+    /// Constant text.
     StaticText(&'static str),
-    /// A hash, not allocated: an append has three.
+    /// A hash, without allocation: an append has three.
     Hash([u8; 32]),
     Texts(Vec<String>),
     Blobs(Vec<Vec<u8>>),
-    /// Columns of many rows, for PostgreSQL's `unnest`; SQLite gets rows.
+    /// Columns of many rows, for PostgreSQL's `unnest`; SQLite gets single rows.
     IntColumn(Vec<Option<i64>>),
     TextColumn(Vec<Option<String>>),
     BlobColumn(Vec<Option<Vec<u8>>>),
 }
 
-/// A cell.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum SqlCell {
     Null,
@@ -69,12 +67,12 @@ impl SqlArg {
         Self::Blobs(hashes.iter().map(|hash| hash.0.to_vec()).collect())
     }
 
-    /// A number that cannot be negative, up to the database's largest.
+    /// Converts a non-negative number, capped at the database's maximum.
     pub(crate) fn from_u64(n: u64) -> Self {
         Self::Int(i64::try_from(n).unwrap_or(i64::MAX))
     }
 
-    /// The cell that this becomes; `None` for lists.
+    /// Converts to a cell; `None` for lists.
     fn to_cell(&self) -> Option<SqlCell> {
         match self {
             Self::Int(n) | Self::IntOrNull(Some(n)) => Some(SqlCell::Int(*n)),
@@ -91,24 +89,24 @@ impl SqlArg {
         }
     }
 
-    /// Whether a row holds this at a place.
+    /// Whether a row's cell equals this argument.
     pub(crate) fn equals_cell(&self, row: &SqlRow, at: usize) -> bool {
         self.to_cell().as_ref() == row.0.get(at)
     }
 
-    /// Formats it for people.
+    /// Formats the value for people.
     pub(crate) fn format(&self) -> String {
         self.to_cell().map(|cell| cell.format()).unwrap_or_default()
     }
 }
 
-/// A row. Cells are taken out by place.
+/// A row. Cells are taken out by index.
 #[derive(Debug, Clone)]
 pub(crate) struct SqlRow(Vec<SqlCell>);
 
-/// The error for a row that does not have the shape its query gives it: the database was altered.
+/// Creates the error for a row without the expected shape: the database was altered.
 fn unexpected_cell_error(at: usize, wanted: &str) -> StoreError {
-    corrupt_error(format!("column {at} of a row is no {wanted}"))
+    corrupt_error(format!("column {at} of a row has the wrong type: expected {wanted}"))
 }
 
 impl SqlRow {
@@ -133,7 +131,7 @@ impl SqlRow {
         }
     }
 
-    /// An integer that cannot be negative.
+    /// Reads a non-negative integer.
     pub(crate) fn get_u64(&self, at: usize) -> Result<u64, StoreError> {
         u64::try_from(self.get_i64(at)?).map_err(|_| unexpected_cell_error(at, "count"))
     }

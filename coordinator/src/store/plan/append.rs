@@ -1,4 +1,4 @@
-//! An append: the fence, the seq, and whether it is a repetition.
+//! Appends: checks of fence and seq, and detection of repetitions.
 
 use docket_schema::{
     event::{Head, NewEvent, TypedEvent as _},
@@ -18,7 +18,7 @@ use crate::store::{
     writer::{AppendCommand, StagedRequest, WorkingSet},
 };
 
-/// Plans an append. The outer error is the store's, the inner one a refusal.
+/// Plans an append. The outer error is a store failure, the inner one a refusal.
 pub(super) async fn plan_append(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -43,7 +43,7 @@ pub(super) async fn plan_append(
     Ok(Ok(appended))
 }
 
-/// What is appended where, and when it may be.
+/// Target and condition of an append.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AppendTarget<'a> {
     pub(super) stream: &'a StreamId,
@@ -51,7 +51,7 @@ pub(super) struct AppendTarget<'a> {
     pub(super) events: &'a [NewEvent],
 }
 
-/// Stages an append. The position counts from the batch's first event.
+/// Stages an append. Its position counts from the batch's first event.
 pub(super) async fn stage_append(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -84,7 +84,7 @@ pub(super) async fn stage_append(
     Ok(Ok(AppendOutcome { head, position: Position((place as u64).saturating_sub(1)), was_repeated: false }))
 }
 
-/// Stages an event of a system stream, which takes every event.
+/// Stages an event of a system stream, which accepts any event.
 pub(super) async fn stage_system_event(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -102,7 +102,7 @@ pub(super) async fn stage_system_event(
     }
 }
 
-/// Streams that are not leased begin with their first event; runs and tasks begin by a command.
+/// Streams without leases are created by their first event; runs and tasks are created by commands.
 fn can_create_stream(target: &AppendTarget<'_>) -> bool {
     match (target.stream, target.condition) {
         (_, AppendCondition::LeaseHolder(..))
@@ -112,7 +112,7 @@ fn can_create_stream(target: &AppendTarget<'_>) -> bool {
     }
 }
 
-/// Fence first, then seq: only a caller that may append learns that the seq is wrong.
+/// Checks the fence first, then the seq: only a caller that may append learns that its seq is wrong.
 fn check_condition(row: &StreamRow, condition: AppendCondition) -> Result<(), AppendError> {
     if row.fence == StreamFence::Closed {
         return Err(AppendError::Closed);
@@ -136,8 +136,8 @@ fn check_condition(row: &StreamRow, condition: AppendCondition) -> Result<(), Ap
     Ok(())
 }
 
-/// The answer of the same append made before, if all of it is where it would go. It may be in
-/// the database or in this very batch.
+/// Returns the original reply of a repeated append if all of it is already in place, in the database or in
+/// this batch.
 async fn find_repeated_append(
     set: &WorkingSet,
     conn: &mut DbConn<'_>,
@@ -175,7 +175,7 @@ async fn find_repeated_append(
         if !same {
             return Ok(None);
         }
-        // Not yet committed: its position is the batch's to say, so it is no repetition to `place`.
+        // Not yet committed, so its position is only known to the batch.
         found = Some((Head { seq: event.seq, hash: event.hash }, Position(place as u64), false));
     }
     Ok(found.map(|(head, position, repeated)| AppendOutcome { head, position, was_repeated: repeated }))

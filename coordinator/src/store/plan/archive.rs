@@ -1,9 +1,9 @@
-//! The one path by which events leave the log, and the one by which they come back.
+//! The only path by which events leave the log, and the only one by which they return.
 //!
-//! Leaving: the rows are locked, the copied heads are compared with those here, and one transaction
-//! records the removal in `system/archive`, leaves a stub for each stream, and removes their rows. The
-//! database itself refuses to delete an event whose stream has no stub of its very head.
-//! Coming back: the stubs go, and the streams are written as they were, at new positions.
+//! Removal: rows are locked, the copied heads are compared with the current ones, and one transaction records
+//! the removal in `system/archive`, leaves a stub for each stream, and deletes their rows. The database
+//! itself refuses to delete an event whose stream has no stub of its exact head. Restore: the stubs are
+//! deleted and the streams are written as they were, at new positions.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -31,10 +31,10 @@ use crate::store::{
     },
 };
 
-/// The stream that records what left and what came back.
+/// The stream that records removals and restores.
 pub(super) const ARCHIVE_STREAM: StreamId = StreamId::System(SystemTopic::Archive);
 
-/// Plans a removal. The outer error is the store's, the inner one a refusal.
+/// Plans a removal. The outer error is a store failure, the inner one a refusal.
 pub(super) async fn plan_removal(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -56,7 +56,7 @@ pub(super) async fn plan_removal(
     let event = SystemEvent::from(archived.clone());
     stage_system_event(set, conn, &mut staged, SystemTopic::Archive, event, now).await?;
     set.merge_staged(staged);
-    // As its event has it: a stub can be derived from that.
+    // The time of its event, so that a stub can be derived from that.
     let archived_at = set.streams.get(&ARCHIVE_STREAM).map_or(now, |row| row.head_at);
     for StreamArchived { stream, head, run_of: _, task } in streams {
         let Some(row) = set.streams.remove(stream) else { continue };
@@ -85,7 +85,7 @@ const fn archived_run_id(archived: &StreamArchived) -> Option<RunId> {
     }
 }
 
-/// Why the streams must stay, by the locked rows.
+/// Returns why the streams must stay, based on the locked rows.
 fn removal_refusal(set: &WorkingSet, archived: &StreamsArchived) -> Option<ArchiveRefusal> {
     let staged = |stream: &StreamId| set.writes.streams.contains_key(stream);
     archived.streams.iter().find_map(|StreamArchived { stream, head, .. }| {
@@ -108,7 +108,8 @@ fn removal_refusal(set: &WorkingSet, archived: &StreamsArchived) -> Option<Archi
     })
 }
 
-/// A run of the family whose history a run outside of it shares: written, or about to be.
+/// Finds a run of the group whose history is shared by a run outside it, already written or staged in this
+/// batch.
 async fn find_shared_run(
     set: &WorkingSet,
     conn: &mut DbConn<'_>,
@@ -129,7 +130,7 @@ async fn find_shared_run(
     Ok(None)
 }
 
-/// One of the tasks that another waits for: without it, that task would never be released.
+/// Finds a task of the group that another waits for: without it that task would never be released.
 async fn find_awaited_task(
     set: &WorkingSet,
     conn: &mut DbConn<'_>,
@@ -156,7 +157,7 @@ async fn find_awaited_task(
     Ok(found.first_mut().map(|row| row.get_uuid(0)).transpose()?.map(TaskId))
 }
 
-/// Plans a return. The outer error is the store's, the inner one a refusal.
+/// Plans a restore. The outer error is a store failure, the inner one a refusal.
 pub(super) async fn plan_restore(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -233,7 +234,7 @@ async fn load_stubs(
     Ok(stubs)
 }
 
-/// Stages a stream with its events; answers its number.
+/// Stages a stream with its events; returns its number.
 async fn stage_stream(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -259,7 +260,7 @@ async fn stage_run(
     place: Option<TaskRun>,
     stream: &RestoreStream,
 ) -> Result<(), TransactionError> {
-    // A run that was imported is named by no task's stream.
+    // No task's stream names an imported run.
     let of = place
         .map(|place| TaskRunRef { task: place.task, attempt: place.attempt })
         .or(stream.run_of)

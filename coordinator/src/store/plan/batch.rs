@@ -1,4 +1,4 @@
-//! A batch: reads what its commands need in few statements, then decides one command after the other.
+//! Batch planning: reads what its commands need in few statements, then decides them one by one.
 
 use docket_schema::ids::{BlobHash, IncarnationId, StreamId, SystemTopic, TaskId};
 
@@ -18,8 +18,8 @@ use crate::store::{
     writer::{BatchCommand, WorkingSet},
 };
 
-/// Decides every command of a batch on `set`: each then has its reply, which holds once the set's rows are committed. A
-/// command that is refused leaves nothing in the set.
+/// Decides every command of a batch on `set`. Each then has its reply, valid once the set's rows are
+/// committed. A refused command leaves nothing in the set.
 pub(crate) async fn plan_batch(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -57,11 +57,11 @@ pub(crate) async fn plan_batch(
             BatchCommand::Import(request) => {
                 request.reply = Some(plan_import(set, conn, &request.command).await?);
             }
-            BatchCommand::TakeInbox(request) => {
+            BatchCommand::ConsumeInbox(request) => {
                 let take = &request.command;
                 request.reply = Some(Ok(plan_inbox(set, conn, &take.moves, take.now).await?));
             }
-            BatchCommand::Remove(request) => {
+            BatchCommand::RemoveArchived(request) => {
                 let remove = &request.command;
                 request.reply = Some(plan_removal(set, conn, &remove.archived, remove.now).await?);
             }
@@ -114,8 +114,8 @@ async fn load_batch(
                 streams.push(StreamId::System(SystemTopic::Imports));
                 names.extend(&import.required_blobs);
             }
-            BatchCommand::Submit(_) | BatchCommand::PutBlobs(_) | BatchCommand::TakeInbox(_) => {}
-            BatchCommand::Remove(request) => {
+            BatchCommand::Submit(_) | BatchCommand::PutBlobs(_) | BatchCommand::ConsumeInbox(_) => {}
+            BatchCommand::RemoveArchived(request) => {
                 let going = request.command.archived.streams.iter().map(|archived| &archived.stream);
                 tasks.extend(going.clone().filter_map(|stream| match stream {
                     StreamId::Task(task) => Some(*task),

@@ -1,10 +1,10 @@
-//! Blobs of a batch: which it stores, and which it names.
+//! Blobs that a batch stores or references.
 
 use docket_schema::ids::BlobHash;
 
 use crate::store::{blobs::PackedBlob, writer::WorkingSet};
 
-/// Blobs of a request that succeeds are written; those stored already are touched by the same statement.
+/// Stages the blobs of a successful request; existing ones are touched by the same statement.
 pub(super) fn stage_blobs(set: &mut WorkingSet, blobs: &[PackedBlob]) {
     for blob in blobs {
         set.blobs.insert(blob.hash);
@@ -12,14 +12,14 @@ pub(super) fn stage_blobs(set: &mut WorkingSet, blobs: &[PackedBlob]) {
     }
 }
 
-/// Touches those of `hashes` that are stored, and answers them.
+/// Touches those of `hashes` that are stored and returns them.
 pub(super) fn touch_stored(set: &mut WorkingSet, hashes: &[BlobHash]) -> Vec<BlobHash> {
     let stored: Vec<_> = hashes.iter().copied().filter(|hash| set.blobs.contains(hash)).collect();
     set.writes.touched.extend(&stored);
     stored
 }
 
-/// The first of `names` that is neither stored nor among `blobs`.
+/// Returns the first of `names` that is neither stored nor among `blobs`.
 pub(super) fn find_missing_blob(
     set: &WorkingSet,
     names: &[BlobHash],

@@ -1,4 +1,4 @@
-//! A command: the decision on the record as it stands, its run's part, and the projections.
+//! Commands on tasks: the decision on the current record, the run's part, and the projections.
 
 use docket_schema::{
     event::TypedEvent as _,
@@ -29,10 +29,9 @@ use crate::{
     },
 };
 
-/// The answer of a command.
+/// Reply to a command.
 pub(super) type CommandOutcome = Result<(TaskRecord, Option<AppendOutcome>), CommandError>;
 
-/// Plans a command.
 pub(super) async fn plan_command(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -63,7 +62,7 @@ pub(super) async fn plan_command(
     Ok(Ok(done))
 }
 
-/// When a plan is carried out, and until when its lease lasts if it grants one.
+/// When a plan is executed, and the deadline of a lease that it grants.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlanExecution {
     pub(super) now: Timestamp,
@@ -76,7 +75,7 @@ impl PlanExecution {
     }
 }
 
-/// Stages a plan: the superseded run, the run, the one after it, the task, in this order.
+/// Stages a plan in this order: superseded run, run, retry run, task.
 pub(super) async fn stage_plan(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -148,7 +147,7 @@ const fn holder_epoch(write: &RunWrite) -> Option<Epoch> {
     }
 }
 
-/// The error of a write that only a repetition could have made good: it says how the lease was lost.
+/// Returns the error of a late write that is not a repetition: it says how the lease was lost.
 fn late_write_error(
     record: &TaskRecord,
     lease: Option<Epoch>,
@@ -221,8 +220,8 @@ async fn stage_run(
     Ok(Ok(StagedRun { appended, new_stream }))
 }
 
-/// The run that a new task begins with. Its stream must not exist: its first event is another run's
-/// continuation, and follows no other head.
+/// Stages the first run of a new task. Its stream must not exist: its first event continues another run and
+/// follows no other head.
 pub(super) async fn stage_first_run(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -231,7 +230,7 @@ pub(super) async fn stage_first_run(
     record: &TaskRecord,
 ) -> Result<Result<(), AppendError>, TransactionError> {
     let stream = StreamId::Run(write.run);
-    // Its parent is locked as well, so that it does not go to the archive meanwhile.
+    // The parent is locked as well, so that it is not archived meanwhile.
     let parent = write.events.first().and_then(decode_fork).map(|forked| StreamId::Run(forked.parent));
     set.load_streams(conn, [stream.clone()].into_iter().chain(parent.clone())).await?;
     if parent.is_some_and(|parent| staged.find_stream(set, &parent).is_none()) {
@@ -271,7 +270,7 @@ const fn set_fence(row: &mut StreamRow, after: FenceAfter) {
     }
 }
 
-/// Stages the first event of a new task. Answers its record and the number of its stream.
+/// Stages the first event of a new task. Returns its record and the number of its stream.
 pub(super) async fn stage_submitted(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -290,7 +289,7 @@ pub(super) async fn stage_submitted(
     Ok((TaskRecord::from_submitted(id, meta, submitted.clone()), stream_id))
 }
 
-/// Appends to the task's stream and folds what was appended into `record`.
+/// Stages events of the task's stream and folds them into `record`.
 pub(super) fn stage_task(
     set: &WorkingSet,
     staged: &mut StagedRequest,
@@ -313,7 +312,7 @@ pub(super) fn stage_task(
     Ok(())
 }
 
-/// The epoch that an event of a task is written under.
+/// Returns the epoch under which a task's event is written.
 const fn event_epoch(event: &TaskEvent, holder: Epoch) -> Epoch {
     match event {
         TaskEvent::TaskLeased(TaskLeased { epoch, .. })
@@ -345,7 +344,7 @@ const fn event_epoch(event: &TaskEvent, holder: Epoch) -> Epoch {
     }
 }
 
-/// A task that comes back to life wants its deduplication key back, which another may hold by now.
+/// A reopened task needs its deduplication key back, which another task may hold.
 async fn check_dedup_key(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -362,7 +361,7 @@ async fn check_dedup_key(
     Ok(match set.dedup_keys.get(key).copied().flatten() {
         Some(holder) if holder != after.id => Some(CommandRejection::WrongState {
             state,
-            remedy: "another task holds its deduplication key by now; cancel that one first",
+            remedy: "another task now holds its deduplication key; cancel that one first",
         }),
         Some(_) | None => None,
     })

@@ -1,4 +1,5 @@
-//! Delegated tasks: made with the event of the run that delegates them, and ended with the run that no longer waits.
+//! Delegated tasks: created with the event of the run that delegates them, and cancelled when that run ends
+//! or no longer waits.
 
 use std::collections::HashSet;
 
@@ -21,7 +22,7 @@ use crate::{
     },
 };
 
-/// Stages the task that a run gives away; `false` = it exists already, with the same content.
+/// Stages the task that a run delegates; returns `false` if it already exists with the same content.
 pub(super) async fn stage_child(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -39,7 +40,7 @@ pub(super) async fn stage_child(
     Ok(Ok(true))
 }
 
-/// Cancels the children of runs that this batch has ended or left behind; answers those.
+/// Cancels the children of runs that this batch ended or abandoned; returns those.
 pub(super) async fn cancel_abandoned_children(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,

@@ -1,4 +1,4 @@
-//! Tasks that wait for others: an end releases them in the same transaction.
+//! Task dependencies: the end of a task releases its dependents in the same transaction.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// Releases the tasks that waited for tasks which this batch has ended, and for those that this ends in turn.
+/// Releases the dependents of tasks that this batch ended, and of tasks that end as a consequence.
 pub(super) async fn release_dependents(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -67,7 +67,7 @@ pub(super) async fn release_dependents(
     Ok(())
 }
 
-/// The tasks that wait for these: each pair of the task that ended and the one that waits, which is loaded.
+/// Loads the dependents of these tasks; returns pairs of the ended task and its dependent.
 async fn load_dependents(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -93,7 +93,7 @@ async fn load_dependents(
     Ok(pairs)
 }
 
-/// The states of the tasks that new ones wait for.
+/// Loads the states of the tasks that new ones depend on.
 pub(super) async fn load_dependency_states(
     set: &WorkingSet,
     conn: &mut DbConn<'_>,
@@ -103,8 +103,8 @@ pub(super) async fn load_dependency_states(
     load_task_states(set, conn, wanted).await
 }
 
-/// The states of tasks; unknown ones are missing. On PostgreSQL they cannot end before the commit, so that their end
-/// finds the tasks that wait.
+/// Loads the states of tasks; unknown ones are missing. On PostgreSQL they are locked against ending before
+/// the commit, so that their end finds the dependents.
 async fn load_task_states(
     set: &WorkingSet,
     conn: &mut DbConn<'_>,
@@ -129,12 +129,12 @@ async fn load_task_states(
         let state = row.get_text(1)?.parse().map_err(|_| corrupt_error(format!("task {id}: its state")))?;
         states.insert(id, state);
     }
-    // A task that ended long ago has gone to the archive: its stub has its end state.
+    // A task that ended long ago may be archived: its stub has its end state.
     let absent: Vec<TaskId> = wanted.iter().filter(|id| !states.contains_key(id)).copied().collect();
     if !absent.is_empty() {
         states.extend(read_end_states(conn, absent).await?);
     }
-    // What this batch did to them is not in the database yet.
+    // Changes made by this batch are not in the database yet.
     for id in wanted {
         if let Some((record, _)) = set.tasks.get(&id) {
             states.insert(id, record.state);
@@ -143,8 +143,7 @@ async fn load_task_states(
     Ok(states)
 }
 
-/// A task that is retried waits again for its dependencies, except those that keep it back no more. `Some` = an unknown
-/// task.
+/// Stages the dependencies of a retried task that it must wait for again. Returns `Some` for an unknown task.
 pub(super) async fn stage_dependencies_again(
     set: &WorkingSet,
     conn: &mut DbConn<'_>,

@@ -1,4 +1,4 @@
-//! Commands that have a transaction of their own. They read and write the database themselves, without a working set.
+//! Commands with a separate transaction. They read and write the database directly, without a working set.
 
 mod budgets;
 mod permits;
@@ -13,19 +13,19 @@ use crate::store::{
     writer::{ChangeInboxRow, DrainWorker, ExclusiveCommand, ReadSecret},
 };
 
-/// Carries a command out, within a transaction that the caller began and ends.
+/// Executes a command within a transaction that the caller begins and ends.
 pub(crate) async fn run_exclusive(
     conn: &mut DbConn<'_>,
     command: &mut ExclusiveCommand,
 ) -> Result<(), TransactionError> {
     match command {
-        ExclusiveCommand::ActInbox(request) => {
+        ExclusiveCommand::ChangeInboxRow(request) => {
             request.reply = Some(Ok(apply_inbox_action(conn, &request.command).await?));
         }
-        ExclusiveCommand::CallEnded(request) => {
+        ExclusiveCommand::EndCall(request) => {
             request.reply = Some(Ok(permits::end_call(conn, request.command.run).await?));
         }
-        ExclusiveCommand::CountBatch(request) => {
+        ExclusiveCommand::CountBatchUsage(request) => {
             request.reply = Some(Ok(budgets::count_batch_usage(conn, request.command.batch).await?));
         }
         ExclusiveCommand::DrainWorker(request) => {
@@ -36,20 +36,20 @@ pub(crate) async fn run_exclusive(
             let dropped = drop_untouched(conn, &command.hashes, command.untouched_since).await?;
             request.reply = Some(Ok(dropped));
         }
-        ExclusiveCommand::Permit(request) => {
+        ExclusiveCommand::TakePermit(request) => {
             request.reply = Some(Ok(permits::take_permit(conn, &request.command).await?));
         }
-        ExclusiveCommand::Rebuild(request) => {
+        ExclusiveCommand::RebuildProjections(request) => {
             request.reply = Some(Ok(rebuild_projections(conn, &request.command.progress).await?));
         }
-        ExclusiveCommand::Reserve(request) => {
+        ExclusiveCommand::ReserveBudget(request) => {
             let command = &request.command;
             request.reply = Some(Ok(budgets::reserve_budget(conn, command.caller, command.call).await?));
         }
-        ExclusiveCommand::Secret(request) => {
+        ExclusiveCommand::ReadSecret(request) => {
             request.reply = Some(Ok(read_secret(conn, &request.command).await?));
         }
-        ExclusiveCommand::Term(request) => {
+        ExclusiveCommand::RequestTerm(request) => {
             request.reply = Some(Ok(terms::acquire_term(conn, &request.command).await?));
         }
     }

@@ -1,9 +1,10 @@
-//! Import: streams from another installation, written as they are; all of them or none.
+//! Import of streams from another installation, written unchanged, all or none.
 //!
-//! A stream that exists here is compared by the hash at its end, which covers all before it. A run that exists is
-//! continued only if it is closed; a task that exists is left as it is. A task that had not ended when it was exported
-//! ends here as cancelled, so that it is never leased by itself, and every run is closed. `system/imports` says what was written: with it and the tasks' streams every
-//! projection can be derived again.
+//! A stream that exists here is compared by the hash at its end, which covers everything before it. An
+//! existing run is continued only if it is closed; an existing task is left as it is. A task that was
+//! unfinished when it was exported ends here as cancelled, so that it is never leased, and every run is
+//! closed. `system/imports` records what was written: with it and the tasks' streams every projection can be
+//! derived again.
 
 use docket_schema::{
     event::{Envelope, Head, NewEvent, Payload},
@@ -27,11 +28,11 @@ use crate::store::{
     },
 };
 
-/// What ends an imported task that had not ended.
+/// Reason recorded when an unfinished imported task is cancelled.
 const IMPORT_CANCEL_REASON: &str =
     "imported from another installation, where it had not ended; `docket resume` goes on with its run here";
 
-/// Plans an import. The outer error is the store's, the inner one a refusal.
+/// Plans an import. The outer error is a store failure, the inner one a refusal.
 pub(super) async fn plan_import(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -71,7 +72,7 @@ pub(super) async fn plan_import(
     Ok(Ok(ImportOutcome { streams: written }))
 }
 
-/// One of the streams that is archived here: it is brought back, not imported.
+/// Finds a stream that is archived here: it must be restored, not imported.
 async fn find_archived_stream(
     conn: &mut DbConn<'_>,
     streams: &[ImportStream],
@@ -88,10 +89,10 @@ async fn find_archived_stream(
     Ok(Some(name.parse().map_err(|_| corrupt_error(format!("an archived stream named `{name}`")))?))
 }
 
-/// The import of a stream; `None` = all of it exists here.
+/// The import of a stream; `None` if all of it exists here.
 type StagedImport = Result<Option<StreamImported>, ImportError>;
 
-/// A task that is not here is written; one that is here only has to be the same task.
+/// Stages a task's stream; an existing one must be the same task and is left as it is.
 async fn stage_task_stream(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -122,7 +123,7 @@ async fn stage_task_stream(
     Ok(Ok(Some(StreamImported { stream: import.stream.clone(), from: Seq(1), head, run_of: None })))
 }
 
-/// A run that is not here is written; one that is here must be the same, and is continued where it may be.
+/// Stages a run's stream; an existing one must be the same run and is continued where allowed.
 async fn stage_run_stream(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -163,7 +164,7 @@ async fn stage_run_stream(
     Ok(Ok(Some(StreamImported { stream: import.stream.clone(), from: known.next(), head, run_of: Some(of) })))
 }
 
-/// The run as the task's stream, with what is staged, has it.
+/// Returns the run as recorded in the task's stream, including staged events.
 async fn find_task_run(
     set: &WorkingSet,
     conn: &mut DbConn<'_>,
@@ -200,8 +201,8 @@ fn staged_envelope(stream: &StreamId, event: &EventRow) -> Envelope {
     }
 }
 
-/// Stages what events of a run that are written as they are make of its row; with `new` = its stream and its place in a
-/// task, the row begins with them.
+/// Stages the changes that a run's events make to its row; `new` (its stream and its place in a task) creates
+/// the row.
 pub(super) fn stage_run_rows(
     staged: &mut StagedRequest,
     run: RunId,
@@ -221,7 +222,7 @@ pub(super) fn stage_run_rows(
     }
 }
 
-/// Stages events with the hashes they have.
+/// Stages events with their existing hashes.
 pub(super) fn stage_events_as_is(staged: &mut StagedRequest, row: &mut StreamRow, events: &[Envelope]) {
     for event in events {
         staged.events.push(EventRow {
@@ -241,7 +242,7 @@ pub(super) fn stage_events_as_is(staged: &mut StagedRequest, row: &mut StreamRow
     }
 }
 
-/// Where the stream here and the one of the file part, within what both have.
+/// Finds the first event in which this stream and the file's differ, within their common length.
 async fn first_difference(
     set: &WorkingSet,
     conn: &mut DbConn<'_>,
@@ -253,7 +254,7 @@ async fn first_difference(
     if common == Seq(0) || event_hash_at(set, conn, row, common).await? == theirs(common) {
         return Ok(None);
     }
-    // Hashes are chained: from the first difference on all differ, so it is found by halving.
+    // Hashes are chained, so every event after the first difference differs too, and bisection finds it.
     let (mut same, mut differs) = (Seq(0), common);
     while same.next() < differs {
         let middle = Seq(same.0.midpoint(differs.0));
@@ -266,7 +267,7 @@ async fn first_difference(
     Ok(Some(differs))
 }
 
-/// The hash of an event here, written or about to be.
+/// Returns the hash of an event here, written or staged.
 async fn event_hash_at(
     set: &WorkingSet,
     conn: &mut DbConn<'_>,
@@ -286,7 +287,6 @@ async fn event_hash_at(
     Ok(found.first_mut().map(|row| row.get_array(0)).transpose()?.map(EventHash))
 }
 
-/// Records the import.
 async fn record_import(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,

@@ -1,5 +1,5 @@
-//! Rows of the inbox become tasks, each by itself: one that is refused keeps back no other. A row's removal and its task's
-//! first event are one transaction.
+//! Turns inbox rows into tasks, each independently: a rejected row delays no other. A row's removal and its
+//! task's first event are one transaction.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::store::{
     writer::WorkingSet,
 };
 
-/// Plans taking `moves` out of the inbox.
+/// Plans the consumption of `moves`.
 pub(super) async fn plan_inbox(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -43,8 +43,8 @@ pub(super) async fn plan_inbox(
     Ok(moved)
 }
 
-/// Those of `ids` that still wait; on PostgreSQL locked until the commit, and without those that another coordinator has.
-/// On SQLite the statement that removes a row notices that it is gone.
+/// Returns those of `ids` that still wait. On PostgreSQL they are locked until the commit, and rows locked by
+/// another coordinator are skipped. On SQLite the statement that removes a row detects that it is gone.
 async fn lock_waiting_rows(conn: &mut DbConn<'_>, ids: Vec<String>) -> Result<Vec<String>, TransactionError> {
     let dialect = conn.dialect();
     let sql = format!(
@@ -81,7 +81,7 @@ async fn submit_inbox_task(
 fn refusal_reason(spec: &TaskSpec, refused: &AppendError) -> String {
     match refused {
         AppendError::BlobMissing(blob) if spec.base.manifest.hash == *blob => {
-            format!("no tree is stored under its base {blob}; enqueue `like` a task that has one")
+            format!("no tree is stored under its base {blob}; enqueue it `like` a task that has one")
         }
         other => other.to_string(),
     }

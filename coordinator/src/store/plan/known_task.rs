@@ -1,5 +1,5 @@
-//! Tasks whose ids a submit names and that exist already. Sent again with equal content, a task is the one that exists;
-//! with other content it is refused, because its sender would never learn that it was not stored.
+//! Existing tasks whose ids a submit names. A repeated submit with equal content returns the existing task;
+//! different content is refused, because otherwise its sender would never learn that it was not stored.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -17,13 +17,13 @@ use crate::store::{
     writer::{EventRow, WorkingSet},
 };
 
-/// The fields of its content that the stub of an archived task keeps.
+/// Content fields that the stub of an archived task retains.
 const ARCHIVED_FIELDS: [&str; 5] = ["title", "queue", "batch", "batch_name", "dedup_key"];
 
-/// Longest title within an error, in characters.
+/// Longest title in an error, in characters.
 const TITLE_CHARS_MAX: usize = 60;
 
-/// A task that exists already, as it was submitted: later changes of its priority are no other content.
+/// An existing task as it was submitted: a later change of priority is not a difference.
 #[derive(Debug)]
 pub(super) struct KnownTask {
     fields: Map<String, Value>,
@@ -32,7 +32,7 @@ pub(super) struct KnownTask {
 }
 
 impl KnownTask {
-    /// A task of the same request.
+    /// Creates the entry for a task of the same request.
     pub(super) fn from_request(task: &NewTask) -> Self {
         Self {
             fields: content_fields(&task.spec, task.fork.as_ref().map(|fork| &fork.from)),
@@ -61,7 +61,7 @@ impl KnownTask {
         Ok(Self { fields, is_complete: false })
     }
 
-    /// Refuses a task that has this one's id and other content.
+    /// Refuses a task that has this one's id but other content.
     pub(super) fn check_same_content(&self, task: &NewTask) -> Result<(), Box<TaskIdConflict>> {
         let wanted = content_fields(&task.spec, task.fork.as_ref().map(|fork| &fork.from));
         let names: BTreeSet<&str> = if self.is_complete {
@@ -81,8 +81,8 @@ impl KnownTask {
     }
 }
 
-/// Refuses a child that has an existing one's id and is another piece of work. What the coordinator takes from the
-/// parent's record at each request (priority, policy) is not compared.
+/// Refuses a child that has an existing one's id but other content. Fields that the coordinator takes from
+/// the parent's record at each request (priority, policy) are not compared.
 pub(super) fn check_same_child(
     id: TaskId,
     existing: (&TaskSpec, Option<&docket_schema::task::DelegatedBy>),
@@ -103,7 +103,7 @@ pub(super) fn check_same_child(
     }))
 }
 
-/// The content as JSON, in the form in which it is read back from the log.
+/// Returns the content as JSON, in the form in which it is read back from the log.
 fn content_fields(spec: &TaskSpec, forked_from: Option<&ForkedFrom>) -> Map<String, Value> {
     let text = serde_json::to_string(spec).expect("plain data with string keys");
     let mut fields: Map<String, Value> = serde_json::from_str(&text).expect("it was written as an object");
@@ -125,7 +125,7 @@ fn shorten_title(title: &str) -> String {
     }
 }
 
-/// Reads those of `tasks` whose ids are used already: within this batch, in the log or in the archive.
+/// Loads those of `tasks` whose ids are already used: in this batch, in the log or in the archive.
 pub(super) async fn load_known_tasks(
     set: &WorkingSet,
     conn: &mut DbConn<'_>,

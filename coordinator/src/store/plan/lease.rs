@@ -25,14 +25,13 @@ use crate::{
 use choose::choose_tasks;
 pub(super) use running::prepare_limits;
 
-/// One lease of an answer, as it is kept for a repeated request.
+/// A lease of a reply, stored for repeated requests.
 #[derive(Debug, Serialize, Deserialize)]
 struct CachedLease {
     task: TaskId,
     epoch: Epoch,
 }
 
-/// Plans a lease request.
 pub(super) async fn plan_lease(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -56,11 +55,11 @@ pub(super) async fn plan_lease(
     if let Some((number, kept)) = kept
         && number >= request.number
     {
-        // A lower number is a request that its worker has given up; it must not lease anything.
+        // A lower number belongs to a request that its worker has given up; it must not lease anything.
         return if number == request.number {
             let standing = repeat_grants(set, conn, request.incarnation, &kept).await?;
-            // A worker that asks again is alive: like a heartbeat, this renews. So an answer always counts from its
-            // own request, however long the worker waited for the lost one.
+            // A repeated request shows that the worker is alive, so it renews like a heartbeat. The reply's
+            // leases therefore count from this request, however long the worker waited for the lost one.
             for granted in &standing {
                 let lease = (granted.record.epoch, deadline);
                 set.writes.deadlines.insert(granted.record.id, lease);
@@ -113,15 +112,15 @@ pub(super) async fn plan_lease(
     Ok(LeaseOutcome { leases: load_grants(set, conn, &granted).await?, drain })
 }
 
-/// A worker that asks.
+/// The requesting worker.
 struct RequestingWorker {
     /// Number of its last request that got leases, and these leases.
     cached_answer: Option<(u64, Vec<CachedLease>)>,
-    /// A person wants it to take no more.
+    /// Whether a person asked it to drain.
     drain: bool,
 }
 
-/// Reads the workers of a batch.
+/// Loads the workers of a batch.
 pub(super) async fn load_workers(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -163,7 +162,7 @@ fn requesting_worker(
     })
 }
 
-/// The same answer again, as far as its leases are in force.
+/// Repeats a reply with those of its leases that are still valid.
 async fn repeat_grants(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -218,7 +217,7 @@ async fn load_grants(
         .collect()
 }
 
-/// Plans heartbeats. A deadline is no event.
+/// Plans heartbeats. A deadline is not an event.
 pub(super) fn plan_heartbeat(
     set: &mut WorkingSet,
     command: &RenewLeases,

@@ -1,5 +1,5 @@
-//! What each command means: from a batch of commands to the rows it writes and the reply of each, and the commands with a
-//! transaction of their own. Shared by both databases: all that decides is here.
+//! Planning: from a batch of commands to the rows it writes and the reply of each, and commands with a
+//! separate transaction. Shared by both databases; all decisions are made here.
 
 mod append;
 mod archive;

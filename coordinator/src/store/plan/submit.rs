@@ -22,10 +22,9 @@ use crate::{
     },
 };
 
-/// The answer of a submit.
+/// Reply to a submit.
 type SubmitResult = Result<Vec<(TaskId, bool)>, AppendError>;
 
-/// Plans a submit.
 pub(super) async fn plan_submit(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -115,7 +114,7 @@ async fn stage_new_task(
     Ok(Ok(()))
 }
 
-/// Reads which tasks hold these keys, unless this batch knows already.
+/// Loads which tasks hold these keys, unless this batch already knows.
 pub(super) async fn load_keys(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -137,7 +136,7 @@ pub(super) async fn load_keys(
     }
     for mut row in conn.query_rows(&sql, vec![SqlArg::Texts(keys)]).await? {
         let id = TaskId(row.get_uuid(1)?);
-        // It may have ended within this batch.
+        // The task may have ended in this batch.
         let ended = set.tasks.get(&id).is_some_and(|(record, _)| record.state.is_ended());
         if !ended {
             set.dedup_keys.insert(row.get_text(0)?, Some(id));
@@ -146,7 +145,7 @@ pub(super) async fn load_keys(
     Ok(())
 }
 
-/// The blobs that a task names.
+/// Returns the blobs that a task references.
 fn required_blobs(task: &NewTask) -> impl Iterator<Item = BlobHash> + '_ {
     let spec = &task.spec;
     let git =

@@ -1,5 +1,6 @@
-//! The rows of a batch as statements: a round trip each, so as few as possible. Kinds of rows that do not depend on each
-//! other share one, as its `WITH` queries; rows are `unnest`s of typed columns.
+//! Statements that write the rows of a batch, each a round trip, so as few as possible. Kinds of rows that
+//! are independent of each other share a statement, as its `WITH` queries; rows are `unnest`s of typed
+//! columns.
 
 use std::fmt::Write as _;
 
@@ -11,23 +12,22 @@ use crate::store::{
     },
 };
 
-/// A statement and its arguments.
 #[derive(Debug)]
 pub(super) struct BatchStatement {
     pub(super) sql: String,
     pub(super) args: Vec<SqlArg>,
 }
 
-/// The one row that a statement answers.
+/// Returns a statement's only row.
 pub(super) fn single_row(rows: Vec<SqlRow>) -> Result<SqlRow, sqlx::Error> {
     rows.into_iter().next().ok_or(sqlx::Error::RowNotFound)
 }
 
-/// All that a batch writes, in as few statements as it takes. Each answers one row: the transaction's id.
+/// Builds the statements of a batch. Each returns one row: the transaction's id.
 pub(super) fn batch_statements(set: &mut WorkingSet, offset: i64) -> Vec<BatchStatement> {
     let mut shared: Vec<Vec<RowWrite>> = Vec::new();
     for write in row_writes(set, 0) {
-        // Behind a write that stands alone nothing goes before it.
+        // Nothing may be placed before a write that has its own statement.
         match shared.iter().rposition(|writes| writes.iter().all(RowWrite::has_own_statement)) {
             Some(last) => add_to_first_fitting(&mut shared, last + 1, write),
             None => add_to_first_fitting(&mut shared, 0, write),
@@ -43,9 +43,9 @@ fn add_to_first_fitting(shared: &mut Vec<Vec<RowWrite>>, from: usize, write: Row
     }
 }
 
-/// New tasks in one statement of its own transaction, decided without a read of what is stored: it writes nothing
-/// where a blob that they name is not there, and fails where an id or a key is. Answers the transaction's id, and
-/// whether it wrote. `None` = this is more than such a statement does.
+/// Builds one statement, and transaction, that inserts new tasks, decided without reading what is stored: it
+/// writes nothing if a required blob is missing, and fails if an id or key exists. Returns the transaction's
+/// id and whether it wrote. `None` if the batch contains more than such a statement can write.
 pub(super) fn submit_statement(set: &mut WorkingSet, offset: i64) -> Option<BatchStatement> {
     let mut named: Vec<Vec<u8>> = set.writes.touched.iter().map(|hash| hash.0.to_vec()).collect();
     named.sort_unstable();
@@ -54,7 +54,7 @@ pub(super) fn submit_statement(set: &mut WorkingSet, offset: i64) -> Option<Batc
     joins.then(|| shared_statement(all, offset, Some(named)))
 }
 
-/// Writes that share a statement; with `named`, only if all blobs of these names are stored.
+/// Builds the statement of writes that share one; with `named`, it writes only if all these blobs are stored.
 fn shared_statement(writes: Vec<RowWrite>, offset: i64, named: Option<Vec<Vec<u8>>>) -> BatchStatement {
     let mut args = Vec::new();
     let mut sql = String::from("WITH ");
@@ -62,7 +62,7 @@ fn shared_statement(writes: Vec<RowWrite>, offset: i64, named: Option<Vec<Vec<u8
         None => "",
         Some(named) => {
             args.push(SqlArg::Blobs(named));
-            // Kept from garbage collection until the commit.
+            // Protected from garbage collection until the commit.
             sql.push_str("named AS (SELECT hash FROM blobs WHERE hash = ANY($1) FOR KEY SHARE), ");
             sql.push_str("checked AS MATERIALIZED (SELECT count(*) = cardinality($1) AS holds FROM named), ");
             " WHERE (SELECT holds FROM checked)"
@@ -89,8 +89,8 @@ fn shared_statement(writes: Vec<RowWrite>, offset: i64, named: Option<Vec<Vec<u8
     BatchStatement { sql, args }
 }
 
-/// The rows of a write, parameters counted from `first`. A single one is written out: the server does that in less than
-/// half the time that an `unnest` takes.
+/// Builds the rows of a write, with parameters counted from `first`. A single row is written out, which takes
+/// the server less than half the time of an `unnest`.
 fn rows_sql(write: &RowWrite, first: usize, offset: i64, is_single: bool) -> String {
     let names: Vec<String> = (0..write.columns.len()).map(|at| format!("c{at}")).collect();
     let source = if is_single {
@@ -110,12 +110,12 @@ fn rows_sql(write: &RowWrite, first: usize, offset: i64, is_single: bool) -> Str
     format!("SELECT {place} FROM {source} AS r({})", names.join(", "))
 }
 
-/// The first position of the transaction.
+/// Returns SQL for the transaction's first position.
 fn first_position_sql(offset: i64) -> String {
     format!("((pg_current_xact_id()::text::bigint + {offset}) << {POSITION_BITS})")
 }
 
-/// The columns of a write's rows.
+/// Converts a write's rows to columns.
 fn into_columns(write: RowWrite) -> Vec<SqlArg> {
     let width = write.columns.len();
     let mut columns: Vec<SqlArg> = write.columns.iter().map(|kind| empty_column(*kind)).collect();
@@ -125,7 +125,7 @@ fn into_columns(write: RowWrite) -> Vec<SqlArg> {
     columns
 }
 
-/// `unnest` over parameters from `first` on.
+/// Returns an `unnest` over parameters from `first` on.
 fn unnest_sql(columns: &[ColumnKind], first: usize) -> String {
     let arrays: Vec<String> = columns
         .iter()
@@ -151,7 +151,7 @@ const fn column_type(kind: ColumnKind) -> &'static str {
     }
 }
 
-/// A cell by itself.
+/// Converts a cell to its column's type.
 fn convert_cell(kind: ColumnKind, cell: SqlArg) -> SqlArg {
     match (kind, cell) {
         (Payload, SqlArg::Text(text)) => SqlArg::Blob(text.into_bytes()),
@@ -183,10 +183,9 @@ const FENCED_APPEND_ONE: &str = "WITH moved AS (UPDATE streams s SET head_seq = 
      SELECT pg_current_xact_id()::text::bigint, id FROM moved";
 const _: () = assert!(POSITION_BITS == 16, "`FENCED_ONE` shifts by as much");
 
-/// Heads that move and their events in one statement of its own transaction. Only
-/// streams whose head, epoch and fence are still those decided upon move, and only their events are
-/// written; the rows answered are those streams and the transaction's id. `offset` and the
-/// transaction's id make the positions.
+/// Builds one statement, and transaction, that moves heads and writes their events. Only streams whose head,
+/// epoch and fence are unchanged since the decision are written; the rows returned are those streams and the
+/// transaction's id. `offset` and the transaction's id determine the positions.
 pub(super) fn fenced_append(set: &mut WorkingSet, offset: i64) -> BatchStatement {
     let events = take_event_writes(&mut set.writes, 0);
     let [_, heads, _] = stream_writes(set);

@@ -1,7 +1,8 @@
-//! Hints between coordinators of one database: that there is news, never what.
+//! Wake-up hints between coordinators of one PostgreSQL database.
 //!
-//! A notification is empty and sent outside any transaction that writes, so no append waits for another's: the news
-//! is in the log, and a coordinator that hears the hint looks there. A lost hint costs the time until the next poll.
+//! A notification is empty and sent outside any writing transaction, so no append waits for another's: the
+//! change is in the log, and a coordinator that receives the hint looks there. A lost hint only costs the
+//! time until the next poll.
 
 use std::{
     sync::{
@@ -25,18 +26,18 @@ use crate::store::{
 const TASK_AVAILABLE_CHANNEL: &str = "docket_work";
 const LEASE_LOST_CHANNEL: &str = "docket_leases";
 const DUE_SOONER_CHANNEL: &str = "docket_due";
-/// A coordinator began to listen: the others have somebody to tell.
+/// Announces that a coordinator began to listen, so that others send hints.
 const LISTENER_PRESENT_CHANNEL: &str = "docket_here";
 
-/// How long a connection for listening may take to come.
+/// How long establishing a listening connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// Hints over LISTEN and NOTIFY; see the module.
 pub(super) struct PgCoordinatorHints {
     readers: PgPool,
     options: PgConnectOptions,
     endpoint: PostgresEndpoint,
-    /// Whether others listen, as far as this knows.
+    /// Whether others listen, as last observed.
     has_others: AtomicBool,
     failover: Arc<FailoverWatch>,
 }
@@ -62,7 +63,7 @@ impl PgCoordinatorHints {
             .await?;
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.ignore_pool_close_event(true);
-        // A listener that connects again must look for news, and so must know.
+        // After a reconnect the listener must poll for missed changes, so it has to know about it.
         listener.eager_reconnect(false);
         sqlx::raw_sql(AssertSqlSafe(LISTENING.hold_sql())).execute(&mut listener).await?;
         listener
@@ -84,7 +85,7 @@ impl CoordinatorHints for PgCoordinatorHints {
             if !self.has_others.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            // One message, whatever it holds: a transaction of its own, also through a pooler.
+            // One message in any case: a separate transaction, which also works through a pooler.
             let sql = match (hint.task_available, hint.lease_lost, hint.due_sooner) {
                 (false, false, false) => return Ok(()),
                 (true, false, false) => "NOTIFY docket_work",
@@ -130,7 +131,7 @@ impl CoordinatorHints for PgCoordinatorHints {
 
 struct PgHintListener {
     listener: PgListener,
-    /// When the connection began to be made.
+    /// When connecting began.
     began: Instant,
     failover: Arc<FailoverWatch>,
 }

@@ -1,4 +1,4 @@
-//! Opening a database: schema, where positions begin, the writer's own connection, the readers' pool.
+//! Opening of a PostgreSQL database: schema, position offset, the writers' connections, the readers' pool.
 
 use std::{str::FromStr as _, sync::Arc, time::Duration};
 
@@ -21,41 +21,42 @@ const DOING: &str = "opening";
 /// Connections for reading.
 const READER_CONNECTIONS: u32 = 8;
 
-/// Connections for writing. While one waits for its commit the next batch is made and sent on another; they
-/// treat each other like two coordinators.
+/// Connections for writing. While one waits for its commit the next batch is prepared and sent on another;
+/// they treat each other like two coordinators.
 const WRITER_CONNECTIONS: usize = 2;
 
-/// All that a writer reads or changes it knows the keys of. The plan of its prepared statements is made early, when
-/// tables are small or nothing is known of them: without these it may be one that reads the whole table for each batch,
-/// and compares every row with every key, until statistics come.
+/// A writer knows the keys of all rows it reads or changes. Its prepared statements are planned early, when
+/// tables are small or have no statistics: without these settings a plan may read the whole table for each
+/// batch and compare every row with every key until statistics exist.
 const PLANNER_SETTINGS: [(&str, &str); 4] =
     [("enable_seqscan", "off"), ("enable_hashjoin", "off"), ("enable_mergejoin", "off"), ("jit", "off")];
 
-/// Prepared statements of a writer: a shape for each combination of what batches write.
+/// Prepared statements of a writer: one for each combination of row kinds in a batch.
 const WRITER_STATEMENTS_MAX: usize = 400;
 
-/// How long a reader waits for a connection, also while the server starts again.
+/// How long a reader waits for a connection, for example while the server restarts.
 const READER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a statement waits for a lock that another session holds. A lock that is never given back then becomes an
-/// error that is logged and answered, instead of silence; waiting longer is a decision of the caller.
+/// How long a statement waits for a lock of another session. A lock that is never released then becomes an
+/// error that is logged and returned instead of silence; waiting longer is up to the caller.
 const LOCK_TIMEOUT: &str = "4s";
 
-/// Oldest server: `pg_current_xact_id` and `xid8` are from 13, 14 is the oldest that is maintained.
+/// Oldest supported server: `pg_current_xact_id` and `xid8` exist since 13, and 14 is the oldest maintained
+/// version.
 const SERVER_VERSION_MIN: i64 = 140_000;
 
-/// Opens the database at `url`. With `pooler=transaction` among the URL's parameters, a pooler in transaction
-/// mode may stand before it.
+/// Opens the database at `url`. With `pooler=transaction` among the URL's parameters, it may be reached
+/// through a pooler in transaction mode.
 ///
 /// # Errors
-/// [`StoreError`]: the URL is none, the server does not answer or is too old, or the database is a
-/// newer docket's.
+/// [`StoreError`] if the URL is invalid, the server does not reply or is too old, or the database belongs to
+/// a newer docket.
 pub async fn open(url: &str) -> Result<SqlStore, StoreError> {
     let sql_error = |source| store_error(SqlDialect::Postgres, DOING, source);
     let (url, through) = parse_endpoint(url)?;
     let options = PgConnectOptions::from_str(&url)
         .map_err(|_| StoreError::Schema {
-            what: "its URL is none; write postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned(),
+            what: "its URL is invalid; use postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned(),
         })?
         .application_name("docket")
         .disable_statement_logging();
@@ -65,7 +66,7 @@ pub async fn open(url: &str) -> Result<SqlStore, StoreError> {
             ("synchronous_commit", "on"),
             ("lock_timeout", LOCK_TIMEOUT),
         ]),
-        // A pooler refuses what it would have to remember for a session.
+        // A pooler rejects session parameters.
         PostgresEndpoint::Pooler => options.extra_float_digits(None),
     };
     let writing = match through {
@@ -95,7 +96,7 @@ pub async fn open(url: &str) -> Result<SqlStore, StoreError> {
         .with_hints(Arc::new(hints)))
 }
 
-/// The URL without what is ours in it, and what that says.
+/// Splits docket's own parameters off the URL; returns the rest and the endpoint.
 fn parse_endpoint(url: &str) -> Result<(String, PostgresEndpoint), StoreError> {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let (ours, others): (Vec<&str>, Vec<&str>) =
@@ -104,7 +105,7 @@ fn parse_endpoint(url: &str) -> Result<(String, PostgresEndpoint), StoreError> {
         [] => PostgresEndpoint::Server,
         ["pooler=transaction"] => PostgresEndpoint::Pooler,
         _ => {
-            let what = "its URL names a pooler that docket does not know; pooler=transaction is all there is";
+            let what = "its URL names an unknown pooler mode; only pooler=transaction is supported";
             return Err(StoreError::Schema { what: what.to_owned() });
         }
     };
@@ -112,14 +113,16 @@ fn parse_endpoint(url: &str) -> Result<(String, PostgresEndpoint), StoreError> {
     Ok((url, through))
 }
 
-/// A connection that is refused for how it begins: servers take it, poolers do not.
+/// Converts the error of a connection rejected for its startup parameters, which servers accept and poolers
+/// do not.
 fn session_error(source: sqlx::Error) -> StoreError {
     const PROTOCOL_VIOLATION: &str = "08P01";
     match &source {
         sqlx::Error::Database(error) if error.code().as_deref() == Some(PROTOCOL_VIOLATION) => {
             StoreError::Schema {
                 what: format!(
-                    "what answers is no PostgreSQL server ({error}); is it a pooler? Then end the URL with ?pooler=transaction"
+                    "this is not a PostgreSQL server ({error}); for a pooler, append ?pooler=transaction to \
+                     the URL"
                 ),
             }
         }
@@ -142,9 +145,9 @@ async fn check_server(conn: &mut DbConn<'_>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// A position is the writing transaction's id plus this offset, shifted. A database that was
-/// restored on another server, whose transaction ids are lower, gets an offset that keeps positions
-/// rising.
+/// Ensures the position offset: a position is the writing transaction's id plus this offset, shifted. A
+/// database restored on another server with lower transaction ids gets an offset that keeps positions
+/// increasing.
 async fn ensure_position_offset(conn: &mut DbConn<'_>) -> Result<i64, TransactionError> {
     conn.execute_batch("BEGIN").await?;
     let begin = "INSERT INTO meta (key, value) VALUES ('position_offset', '0') ON CONFLICT (key) DO NOTHING";
@@ -156,6 +159,6 @@ async fn ensure_position_offset(conn: &mut DbConn<'_>) -> Result<i64, Transactio
     let sql = "SELECT convert_from(value, 'UTF8')::bigint FROM meta WHERE key = 'position_offset'";
     let rows = conn.query_rows(sql, Vec::new()).await?;
     conn.execute_batch("COMMIT").await?;
-    let row = rows.first().ok_or_else(|| corrupt_error("the offset of positions is gone".to_owned()))?;
+    let row = rows.first().ok_or_else(|| corrupt_error("the position offset is missing".to_owned()))?;
     Ok(row.get_i64(0)?)
 }

@@ -1,15 +1,15 @@
-//! Commands that may be tried without locks first: one statement that the database itself refuses where the decision
-//! behind it does not hold any more.
+//! Optimistic commands, tried without locks first: one statement that the database itself refuses if the
+//! decision no longer holds.
 
 use crate::store::{AppendCondition, writer::BatchCommand};
 
-/// New tasks that depend on nothing but their blobs.
+/// Whether the command submits tasks that depend on nothing but their blobs.
 pub(super) fn is_lock_free_submit(command: &BatchCommand) -> bool {
     let BatchCommand::Submit(request) = command else { return false };
     request.command.tasks.iter().all(|task| task.fork.is_none() && task.spec.conditions.after.is_empty())
 }
 
-/// Appends that may be sent twice without harm, and that need nothing but heads and events.
+/// Whether the command is an append that is safe to send twice and needs only heads and events.
 pub(super) fn is_lock_free_append(command: &BatchCommand) -> bool {
     let BatchCommand::Append(request) = command else { return false };
     let repeats = match request.command.condition {

@@ -1,4 +1,4 @@
-//! A schema for measurements: docket's tables in it are apart from those that others have in the same database.
+//! A scratch schema for benchmarks, which separates docket's tables from others in the same database.
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// A schema of its own in a database. It stays until [`ScratchSchema::remove`].
+/// A separate schema in a database. It exists until [`ScratchSchema::drop_schema`].
 #[derive(Debug)]
 pub struct ScratchSchema {
     server: String,
@@ -18,10 +18,10 @@ pub struct ScratchSchema {
 }
 
 impl ScratchSchema {
-    /// Creates one in the database at `server`, whose user needs the right to.
+    /// Creates a schema in the database at `server`, whose user needs that privilege.
     ///
     /// # Errors
-    /// [`StoreError`]: the server does not answer, or refuses.
+    /// [`StoreError`] if the server does not reply or refuses.
     pub async fn create(server: &str) -> Result<Self, StoreError> {
         let name = format!("docket_scratch_{}", clock::new_id().simple());
         let schema = Self { server: server.to_owned(), name };
@@ -29,21 +29,21 @@ impl ScratchSchema {
         Ok(schema)
     }
 
-    /// The name, for a person who has to remove it.
+    /// Returns the name, for a person who has to remove the schema.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The database's address with the schema as search path.
+    /// Returns the database URL with the schema as search path.
     pub fn url(&self) -> String {
         let mark = if self.server.contains('?') { '&' } else { '?' };
         format!("{}{mark}options=-c%20search_path%3D{}", self.server, self.name)
     }
 
-    /// Removes it with all that is in it.
+    /// Drops the schema with everything in it.
     ///
     /// # Errors
-    /// [`StoreError`]: it is still there.
+    /// [`StoreError`] if the schema could not be dropped and still exists.
     pub async fn drop_schema(&self) -> Result<(), StoreError> {
         self.execute("removing a schema", format!("DROP SCHEMA {} CASCADE", self.name)).await
     }

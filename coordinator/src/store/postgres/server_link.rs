@@ -1,8 +1,9 @@
-//! How writers, readers and listeners reach the server, and how they leave one that takes no writes any more.
+//! Connections of writers, readers and listeners to the server, and their replacement after a failover.
 //!
-//! After a failover the old primary comes back read-only, or as a standby, and connections made before stay with it for
-//! ever: reads are old, writes fail. So each new connection of a writer is checked once, and as soon as a writer meets a
-//! read-only server, all connections that are older are closed; a new one goes wherever the address leads by then.
+//! After a failover the old primary comes back read-only or as a standby, and existing connections would stay
+//! with it forever: reads are stale, writes fail. So each new connection of a writer is checked once, and
+//! when a writer meets a read-only server, all older connections are closed; new ones go to wherever the address
+//! then leads.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -17,10 +18,11 @@ use tokio::sync::Notify;
 
 use crate::store::db::{DbConn, PostgresEndpoint};
 
-/// A writer meets a read-only server at each of its tries; other connections are replaced no more often than this.
+/// A writer meets a read-only server on each of its tries; other connections are replaced no more often than
+/// this.
 const REPLACE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// When a writer last met a server that takes no writes.
+/// Records when a writer last met a server that accepts no writes.
 #[derive(Debug, Default)]
 pub(super) struct FailoverWatch {
     read_only_seen_at: Mutex<Option<Instant>>,
@@ -28,7 +30,7 @@ pub(super) struct FailoverWatch {
 }
 
 impl FailoverWatch {
-    /// A writer met a read-only server.
+    /// Records that a writer met a read-only server.
     pub(super) fn note_read_only(&self) {
         let mut seen_at = self.read_only_seen_at.lock().unwrap_or_else(PoisonError::into_inner);
         if seen_at.is_some_and(|at| at.elapsed() < REPLACE_INTERVAL) {
@@ -36,7 +38,7 @@ impl FailoverWatch {
         }
         if seen_at.is_none() {
             tracing::warn!(
-                "the database takes no writes; docket connects again until the address leads to the primary"
+                "the database accepts no writes; reconnecting until the address leads to the primary"
             );
         }
         *seen_at = Some(Instant::now());
@@ -44,16 +46,16 @@ impl FailoverWatch {
         self.changed.notify_waiters();
     }
 
-    /// Whether a connection of this age was made before the server was last seen read-only.
+    /// Whether a connection of this age was opened before the server was last seen read-only.
     fn is_outdated(&self, age: Duration) -> bool {
         let seen_at = self.read_only_seen_at.lock().unwrap_or_else(PoisonError::into_inner);
         seen_at.is_some_and(|at| age >= at.elapsed())
     }
 
-    /// Waits until a connection that was made at `began` has to be replaced.
+    /// Waits until a connection opened at `began` has to be replaced.
     pub(super) async fn wait_outdated(&self, began: Instant) {
         loop {
-            // Registered before the look: what is noted in between is not missed.
+            // Registered before the check, so that nothing recorded in between is missed.
             let changed = self.changed.notified();
             if self.is_outdated(began.elapsed()) {
                 return;
@@ -63,7 +65,7 @@ impl FailoverWatch {
     }
 }
 
-/// The way of writers to the server.
+/// Opens writers' connections to the server.
 #[derive(Debug, Clone)]
 pub(super) struct ServerConnector {
     options: PgConnectOptions,
@@ -76,14 +78,14 @@ impl ServerConnector {
         Self { options, endpoint: through, failover: Arc::default() }
     }
 
-    /// A new connection to a server that takes writes.
+    /// Opens a connection to a server that accepts writes.
     pub(super) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         let mut conn = self.options.connect().await?;
         DbConn::Postgres(&mut conn, self.endpoint).probe_write().await?;
         Ok(conn)
     }
 
-    /// Connections for reading, which follow the writers to another server.
+    /// Opens the readers' pool, which follows the writers to another server.
     pub(super) async fn connect_readers(
         &self,
         pool: PgPoolOptions,

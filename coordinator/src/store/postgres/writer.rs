@@ -1,8 +1,8 @@
-//! A coordinator's writers: each has a connection, and heads it remembers, of its own.
+//! The writers of a coordinator, each with its own connection and known heads.
 //!
-//! Appends of holders go as one optimistic statement over heads that this coordinator remembers:
-//! one round trip, one commit. All that this statement did not write, and every refusal, is decided
-//! again with the rows locked; so are commands.
+//! Appends of holders are sent as one optimistic statement over heads that this coordinator remembers: one
+//! round trip, one commit. Appends that this statement did not write, every refusal, and all other commands
+//! are decided again with rows locked.
 
 use std::{
     sync::Arc,
@@ -30,20 +30,19 @@ use crate::store::{
     },
 };
 
-/// How long a server that went away is waited for.
+/// How long to wait for an unreachable server.
 const SERVER_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Pause before the server is tried again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a transaction that lost against another is repeated.
+/// How often a transaction that lost to another is repeated.
 const CONFLICTS_MAX: u32 = 20;
 
-/// How long a lock that another session holds is waited for, over all tries; each ends with the session's
+/// How long to wait for a lock of another session, over all tries; each try ends with the session's
 /// `lock_timeout`.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Events of one transaction, at most: what a position can count.
+/// Events per transaction, at most: the range of a position's counter.
 const EVENTS_MAX: usize = 1 << POSITION_BITS;
 
 pub(super) struct PgWriter {
@@ -55,7 +54,7 @@ pub(super) struct PgWriter {
     /// Scan state of lease requests, for the writer that leases.
     cursor: LeaseCursor,
     grants_leases: bool,
-    /// A choice under limits is expected in the next transaction that leases.
+    /// Whether the next leasing transaction should expect a choice under limits.
     expects_limits: bool,
     availability: AvailabilityHints,
     progress: Arc<WriterProgress>,
@@ -78,16 +77,16 @@ impl LockedWork<'_, '_> {
     }
 }
 
-/// A commit whose answer was lost. The commands are decided, and their replies hold if it took place.
+/// A commit whose reply was lost. The commands are decided, and their replies are valid if it succeeded.
 struct UncertainCommit {
     /// The transaction's id.
     xid: i64,
-    /// Place and hash of its first event; none where it writes none.
+    /// Position and hash of its first event; `None` if it writes none.
     first_event: Option<(u64, EventHash)>,
 }
 
 impl PgWriter {
-    /// Without a connection it makes one when it needs one.
+    /// Without a connection it opens one on demand.
     pub(super) fn new(link: ServerConnector, conn: Option<PgConnection>, offset: i64) -> Self {
         Self {
             endpoint: link.endpoint,
@@ -104,7 +103,6 @@ impl PgWriter {
         }
     }
 
-    /// Another writer of the same coordinator, which leases nothing.
     pub(super) fn sibling_writer(&self) -> Self {
         let new = Self::new(self.link.clone(), None, self.offset);
         Self { grants_leases: false, availability: self.availability.clone(), ..new }
@@ -117,7 +115,7 @@ impl PgWriter {
         Ok(DbConn::Postgres(self.conn.as_mut().expect("it was just made"), self.endpoint))
     }
 
-    /// One transaction with locks, repeated as long as that helps.
+    /// Commits one transaction with locks, repeated as long as that helps.
     async fn commit_with_locks(&mut self, mut work: LockedWork<'_, '_>) -> Result<(), StoreError> {
         let started = Instant::now();
         let mut conflicts = 0;
@@ -145,7 +143,7 @@ impl PgWriter {
         }
     }
 
-    /// Notes what kept a try from writing, where another one may help, and leaves a server that cannot help.
+    /// Records what kept a try from writing if another try may help, and leaves a server that cannot.
     fn note_obstacle(&mut self, error: &TransactionError) {
         let TransactionError::Sql(source) = error else { return };
         let obstacle = match classify_error(SqlDialect::Postgres, source) {
@@ -163,7 +161,7 @@ impl PgWriter {
         }
     }
 
-    /// Ends a transaction that failed; a connection that cannot even do that is dropped.
+    /// Rolls back a failed transaction; a connection that cannot do even that is dropped.
     async fn roll_back(&mut self) {
         if let Some(conn) = &mut self.conn
             && DbConn::Postgres(conn, self.endpoint).execute_batch("ROLLBACK").await.is_err()
@@ -172,9 +170,10 @@ impl PgWriter {
         }
     }
 
-    /// Finds out whether a commit whose answer was lost took place. The transaction's id alone does not say: a server that
-    /// crashed gives out again what it had given to transactions of which nothing had reached its log, and the one that
-    /// has the id now may be another coordinator's. So its first event is looked for. What wrote none is done once more.
+    /// Determines whether a commit whose reply was lost succeeded. The transaction's id alone is not enough:
+    /// a server that crashed reuses ids of transactions that had not reached its log, and the current owner
+    /// of the id may be another coordinator. So the transaction's first event is looked up. A transaction
+    /// without events is repeated.
     async fn resolve_uncertain_commit(
         &mut self,
         doubt: &mut Option<UncertainCommit>,
@@ -183,14 +182,16 @@ impl PgWriter {
         while let Some(UncertainCommit { xid, first_event: first }) = doubt {
             let mut conn = self.connect().await?;
             let args = vec![SqlArg::Text(xid.to_string())];
-            // An id that was given to nobody since is asked for in vain: an id of one's own is above all that were. A
-            // snapshot's end is not, it is above those that have ended: ours may be under way beyond it.
+            // Asking for the status of an id not assigned since is an error: a freshly assigned id is above
+            // all of them. The end of a snapshot is not usable, since it is only above the ended ones and
+            // ours may still be in progress beyond it.
             let sql = "SELECT CASE WHEN $1::text::xid8 < pg_current_xact_id() \
                        THEN pg_xact_status($1::text::xid8) END";
             let mut rows = conn.query_rows_autocommit(sql, args).await?;
             let status = rows.first_mut().and_then(|row| row.get_text_or_null(0).ok()).flatten();
             if status.as_deref() == Some("in progress") {
-                // The server has not yet noticed that we are gone. It may take it long where the connection is half open.
+                // The server has not yet noticed that the connection is gone, which can take long if it is
+                // half open.
                 if since.elapsed() > SERVER_WAIT_MAX {
                     return Err(sqlx::Error::PoolTimedOut.into());
                 }
@@ -234,19 +235,19 @@ impl PgWriter {
                 set.lease_reads.expects_limits = expects_limits;
                 set.cursor = cursor;
                 plan_batch(&mut set, &mut conn, batch).await?;
-                // A transaction that fails leaves none: the next scans all flows.
+                // A failed transaction leaves no cursor, so the next one scans all flows.
                 cursor = std::mem::take(&mut set.cursor);
             }
             LockedWork::Exclusive(command) => {
                 run_exclusive(&mut conn, command).await?;
-                // It wrote by itself. A transaction that writes nothing leaves nothing in doubt.
+                // The command wrote directly. A transaction that writes nothing leaves nothing in doubt.
                 let rows = conn.query_rows("SELECT pg_current_xact_id()::text::bigint", Vec::new()).await?;
                 xid = Some(single_row(rows)?.get_i64(0)?);
             }
         }
         let events = set.writes.events.len();
         if events > EVENTS_MAX {
-            let what = format!("one transaction of {events} events; send less at once");
+            let what = format!("a transaction of {events} events is too large; send fewer at once");
             return Err(StoreError::Schema { what }.into());
         }
         let first = set.writes.events.first().map(|event| event.hash);
@@ -277,13 +278,13 @@ impl PgWriter {
         Ok(())
     }
 
-    /// The first position of a transaction.
+    /// Returns the first position of a transaction.
     const fn first_position(&self, xid: i64) -> u64 {
         ((xid + self.offset) << POSITION_BITS).unsigned_abs()
     }
 
-    /// Submits in one statement, which is its own transaction. `false` = to be decided again, with locks: something of it
-    /// exists already, or a blob does not.
+    /// Submits tasks in one statement, which is its own transaction. Returns `false` if they must be decided
+    /// again with locks, because something already exists or a blob is missing.
     async fn submit_optimistically(
         &mut self,
         batch: &mut [&mut BatchCommand],
@@ -297,7 +298,7 @@ impl PgWriter {
             conn.execute_batch(through.begin_sql()).await?;
         }
         plan_batch(&mut set, &mut conn, batch).await?;
-        // Also where nothing is written: the cursor then only says to scan from further before.
+        // Also if nothing is written: the cursor then only starts the scan earlier.
         let cursor = std::mem::take(&mut set.cursor);
         let ids = set.remaining_stream_ids();
         let fits = set.writes.events.len() <= EVENTS_MAX;
@@ -321,7 +322,7 @@ impl PgWriter {
         Ok(wrote)
     }
 
-    /// Tries appends without locks. Afterwards those are decided that were written.
+    /// Tries appends without locks. Afterwards those that were written are decided.
     async fn append_optimistically(
         &mut self,
         batch: &mut [&mut BatchCommand],
@@ -334,7 +335,7 @@ impl PgWriter {
         self.append_without_locks(batch).await?;
         let ended = self.connect().await?.execute_batch("COMMIT").await;
         if ended.is_err() {
-            // They say that the appends took place.
+            // They confirm that the appends were written.
             self.known_heads.clear();
         }
         Ok(ended?)
@@ -351,7 +352,7 @@ impl PgWriter {
         let mut conn = self.connect().await?;
         plan_batch(&mut heads, &mut conn, batch).await?;
         let writes = &heads.writes;
-        // A run's row that changes, or a stream that begins, is more than this statement writes.
+        // A changed row of a run, or a new stream, is more than this statement writes.
         if writes.events.is_empty()
             || !writes.runs.is_empty()
             || !writes.queues.is_empty()
@@ -410,8 +411,8 @@ impl PgWriter {
         }
     }
 
-    /// After a try without locks that failed. Whatever it was, the way with locks meets it again and says what it is;
-    /// tasks that exist after all are known there by their ids.
+    /// Cleans up after a failed optimistic try. The locked path meets the same error again and reports it;
+    /// tasks that exist after all are recognized there by their ids.
     async fn abandon_optimistic_try(&mut self, error: &TransactionError, batch: &mut [&mut BatchCommand]) {
         batch.iter_mut().for_each(|command| command.pending_mut().clear_reply());
         self.note_obstacle(error);
@@ -419,7 +420,7 @@ impl PgWriter {
     }
 }
 
-/// Whether an append was written without locks. `heads` has the streams that moved.
+/// Whether an append was written optimistically. `heads` has the streams that moved.
 fn was_append_written(command: &BatchCommand, heads: &WorkingSet) -> bool {
     let BatchCommand::Append(request) = command else { return false };
     let is_new = request.reply.as_ref().is_some_and(|reply| matches!(reply, Ok(done) if !done.was_repeated));

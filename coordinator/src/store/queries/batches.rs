@@ -1,4 +1,4 @@
-//! Reads of batches, counted by the index of their tasks.
+//! Reads of batches, counted with the index of their tasks.
 
 use docket_schema::{
     api::{
@@ -25,10 +25,10 @@ const DOING: &str = "counting a batch";
 /// Newest tasks whose batches are listed.
 const NEWEST_TASKS: i64 = 20_000;
 
-/// Batches that are told to wait for one task, at most.
+/// Most batches reported as depending on one task.
 const DEPENDENT_BATCHES_MAX: i64 = 100;
 
-/// The state of a batch; `None` if it has no task.
+/// Reads the state of a batch; `None` if it has no task.
 pub(crate) async fn read_batch(db: &DbPool, id: BatchId) -> Result<Option<BatchView>, StoreError> {
     let sql = "SELECT state, count(*), CAST(sum(runs) AS bigint), CAST(sum(failures) AS bigint), \
                CAST(sum(crashes) AS bigint), min(submitted_at), max(submitted_at), min(ended_at), max(ended_at), \
@@ -96,10 +96,10 @@ pub(crate) async fn read_batch(db: &DbPool, id: BatchId) -> Result<Option<BatchV
     Ok(Some(view))
 }
 
-/// Pending tasks that wait, directly or not, for a task that failed, those that wait for one that waits for a
-/// person, and those that wait for one of this batch that waits for its children; each counts once, for the first of
-/// these. Children are of their parent's batch: those of another may work, and nothing here would tell. Costs what the
-/// dependencies do that are still waited for.
+/// Counts pending tasks that depend, directly or not, on a failed task, on a task that waits for a person, or
+/// on a task of this batch that waits for its children; each counts once, for the first of these. Children
+/// belong to their parent's batch: those of another batch may be active, which cannot be seen here. The cost
+/// is proportional to the unfinished dependencies.
 async fn count_held_back(db: &DbPool, id: BatchId) -> Result<[u64; 3], StoreError> {
     let sql = "WITH RECURSIVE held(id, after) AS (\
                  SELECT d.task, CASE WHEN o.state <> 'blocked' THEN 0 WHEN o.blocked_why = 'child' THEN 2 ELSE 1 END \
@@ -121,9 +121,9 @@ async fn count_held_back(db: &DbPool, id: BatchId) -> Result<[u64; 3], StoreErro
     Ok(held)
 }
 
-/// The batches of the tasks that wait for this one, directly or not: the first [`BEHIND_MAX`].
+/// Lists the batches of tasks that depend on this one, directly or not: the first [`DEPENDENT_BATCHES_MAX`].
 pub(crate) async fn list_dependent_batches(db: &DbPool, task: TaskId) -> Result<Vec<BatchId>, StoreError> {
-    const DOING: &str = "reading which batches wait for a task";
+    const DOING: &str = "reading which batches depend on a task";
     let sql = "WITH RECURSIVE behind(id) AS (\
                  SELECT task FROM task_dependencies WHERE dependency = $1 \
                  UNION SELECT d.task FROM behind b JOIN task_dependencies d ON d.dependency = b.id) \
@@ -134,7 +134,7 @@ pub(crate) async fn list_dependent_batches(db: &DbPool, task: TaskId) -> Result<
     found.into_iter().map(|mut row| Ok(BatchId(row.get_uuid(0)?))).collect()
 }
 
-/// The name that its newest task gives it.
+/// Reads the batch's name as its newest task has it.
 async fn read_batch_name(db: &DbPool, id: BatchId) -> Result<Option<String>, StoreError> {
     let sql =
         format!("SELECT {TASK_COLUMNS} FROM {TASK_TABLES} WHERE t.batch = $1 ORDER BY t.id DESC LIMIT 1");
@@ -156,7 +156,7 @@ async fn count_messages(db: &DbPool, id: BatchId) -> Result<Vec<MessageCount>, S
         let (message, count) = (row.get_text(0)?, row.get_u64(1)?);
         let sql = "SELECT id FROM tasks WHERE batch = $1 AND message = $2 ORDER BY id LIMIT 1";
         let args = vec![SqlArg::from_uuid(id.0), SqlArg::Text(message.clone())];
-        // It may say something else by now.
+        // The setting may have changed since.
         if let Some(row) = db.query(DOING, sql, args).await?.first_mut() {
             messages.push(MessageCount { message, count, task: TaskId(row.get_uuid(0)?) });
         }
@@ -175,7 +175,7 @@ async fn find_oldest_running(db: &DbPool, id: BatchId) -> Result<Option<OldestRu
     found.first_mut().map(oldest).transpose()
 }
 
-/// The batches of the newest tasks.
+/// Lists the batches of the newest tasks.
 pub(crate) async fn list_batches(db: &DbPool) -> Result<BatchList, StoreError> {
     const DOING: &str = "listing batches";
     let sql = "SELECT DISTINCT batch FROM (SELECT batch FROM tasks ORDER BY id DESC LIMIT $1) newest \

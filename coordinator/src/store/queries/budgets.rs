@@ -1,4 +1,4 @@
-//! Reads of what is set for batches, and of what was counted of their runs.
+//! Reads of batch budgets and counted usage.
 
 use docket_schema::{api::BatchBudget, ids::BatchId, system::BatchSpending};
 
@@ -10,7 +10,7 @@ use crate::store::{
     },
 };
 
-/// A batch's budget, and what was counted of its runs.
+/// Reads a batch's budget and the usage counted for its runs.
 pub(crate) async fn read_batch_budget(
     db: &DbPool,
     batch: BatchId,

@@ -20,24 +20,24 @@ fn read_inbox_row(row: &mut SqlRow) -> Result<InboxRow, StoreError> {
     })
 }
 
-/// See [`list_waiting`].
+/// Statement of [`list_waiting_rows`].
 pub(super) const WAITING_SQL: &str = "SELECT id, spec, submitted_by, created_at, refused, refused_at FROM inbox \
      WHERE refused IS NULL ORDER BY created_at, id LIMIT $1";
 
-/// Rows that wait to be taken, oldest first. By `inbox_waiting`: asked each second.
+/// Lists waiting rows, oldest first. Uses the index `inbox_waiting`, because it runs every second.
 pub(crate) async fn list_waiting_rows(db: &DbPool, limit: u32) -> Result<Vec<InboxRow>, StoreError> {
     let args = vec![SqlArg::Int(limit.into())];
     db.query("reading the inbox", WAITING_SQL, args).await?.iter_mut().map(read_inbox_row).collect()
 }
 
-/// All rows, oldest first.
+/// Lists all rows, oldest first.
 pub(crate) async fn list_all_rows(db: &DbPool, limit: u32) -> Result<Vec<InboxRow>, StoreError> {
     let sql = format!("SELECT {INBOX_COLUMNS} FROM inbox ORDER BY created_at, id LIMIT $1");
     let args = vec![SqlArg::Int(limit.into())];
     db.query("reading the inbox", &sql, args).await?.iter_mut().map(read_inbox_row).collect()
 }
 
-/// How many rows wait, and how many were refused.
+/// Counts waiting and rejected rows.
 pub(crate) async fn count_rows(db: &DbPool) -> Result<(u64, u64), StoreError> {
     let sql = "SELECT count(*), count(refused) FROM inbox";
     let found = db.query("counting the inbox", sql, Vec::new()).await?;

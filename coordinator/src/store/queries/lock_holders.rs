@@ -1,11 +1,11 @@
-//! Which sessions of the server hold locks that docket's own sessions wait for: for the log, where a writer is stuck.
+//! Sessions of the server that hold locks docket's sessions wait for, for the log when a writer is stuck.
 
 use crate::store::{
     StoreError,
     db::{DbPool, SqlDialect},
 };
 
-/// At most so many are named.
+/// Most sessions named.
 const HOLDERS_MAX: usize = 5;
 
 /// Names and states of other users' sessions are empty unless docket's role may read them.
@@ -16,7 +16,7 @@ const HOLDERS_SQL: &str = "SELECT DISTINCT holder.pid, holder.usename, holder.ap
      WHERE waiting.datname = current_database() AND waiting.application_name = 'docket' \
      AND waiting.wait_event_type = 'Lock' ORDER BY holder.pid";
 
-/// One line for each session, with what ends it. None on SQLite, which cannot tell.
+/// Describes each session, and how to end it, on one line. Empty on SQLite, which cannot tell.
 pub(crate) async fn find_lock_holders(db: &DbPool) -> Result<Vec<String>, StoreError> {
     if db.dialect() == SqlDialect::Sqlite {
         return Ok(Vec::new());

@@ -16,10 +16,10 @@ use crate::store::{
     db::{DbPool, ScanRange, SqlArg, SqlDialect, read_envelope, select_events_sql},
 };
 
-/// Events of a page of a scan on PostgreSQL.
+/// Events per page of a scan on PostgreSQL.
 const SCAN_PAGE_EVENTS: u32 = 1000;
 
-/// The server's time, if the store is on one.
+/// Reads the server's time, on PostgreSQL.
 pub(crate) async fn server_time(db: &DbPool) -> Result<Option<Timestamp>, StoreError> {
     match db.dialect() {
         SqlDialect::Sqlite => Ok(None),
@@ -31,7 +31,7 @@ pub(crate) async fn server_time(db: &DbPool) -> Result<Option<Timestamp>, StoreE
     }
 }
 
-/// Events of a stream.
+/// Reads events of a stream.
 pub(crate) async fn read_events(
     db: &DbPool,
     stream: StreamId,
@@ -42,11 +42,11 @@ pub(crate) async fn read_events(
         let found = Arc::new(Mutex::new(Vec::new()));
         let (into, of) = (Arc::clone(&found), stream.clone());
         let keep: EventVisitor = Box::new(move |event| {
-            into.lock().expect("nobody panics while holding it").push(event.to_envelope(of.clone()));
+            into.lock().expect("no holder panics").push(event.to_envelope(of.clone()));
             ControlFlow::Continue(())
         });
         Arc::clone(readers).scan_events(ScanRange { stream, after, limit: Some(limit) }, keep).await?;
-        let mut found = found.lock().expect("nobody panics while holding it");
+        let mut found = found.lock().expect("no holder panics");
         return Ok(std::mem::take(&mut *found));
     }
     let sql = select_events_sql("s.name = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3");
@@ -54,7 +54,7 @@ pub(crate) async fn read_events(
     db.query("reading events", &sql, args).await?.iter_mut().map(read_envelope).collect()
 }
 
-/// Hands the events of a stream to `each` until it breaks off.
+/// Passes the events of a stream to `each` until it breaks.
 pub(crate) async fn scan_events(
     db: &DbPool,
     stream: StreamId,
@@ -68,20 +68,20 @@ pub(crate) async fn scan_events(
         let page = read_events(db, stream.clone(), after, SCAN_PAGE_EVENTS).await?;
         let full = page.len() >= SCAN_PAGE_EVENTS as usize;
         after = page.last().map_or(after, |last| last.seq);
-        // What is done with a page may take the processor for long.
+        // Processing a page can occupy the CPU for long.
         let walked = tokio::task::spawn_blocking(move || {
             let broke_off = page.iter().any(|event| each(&event.as_event_ref()).is_break());
             (each, broke_off)
         });
         let broke_off;
-        (each, broke_off) = walked.await.map_err(|_| corrupt_error("a scan broke off".to_owned()))?;
+        (each, broke_off) = walked.await.map_err(|_| corrupt_error("a scan was interrupted".to_owned()))?;
         if broke_off || !full {
             return Ok(());
         }
     }
 }
 
-/// Head of a stream.
+/// Reads the head of a stream.
 pub(crate) async fn read_head(db: &DbPool, stream: StreamId) -> Result<Option<Head>, StoreError> {
     let sql = "SELECT head_seq, head_hash FROM streams WHERE name = $1";
     db.query("reading a head", sql, vec![SqlArg::Text(stream.to_string())])
@@ -91,8 +91,8 @@ pub(crate) async fn read_head(db: &DbPool, stream: StreamId) -> Result<Option<He
         .transpose()
 }
 
-/// On PostgreSQL positions order as transactions do, so everything under the oldest running
-/// transaction is there for good; on SQLite the one writer commits in order.
+/// Reads events by position. On PostgreSQL positions order like transactions, so everything below the oldest
+/// running transaction is final; on SQLite the only writer commits in order.
 pub(crate) async fn read_log(db: &DbPool, after: Position, limit: u32) -> Result<Vec<Envelope>, StoreError> {
     let complete = match db.dialect() {
         SqlDialect::Sqlite => "",
@@ -104,7 +104,7 @@ pub(crate) async fn read_log(db: &DbPool, after: Position, limit: u32) -> Result
     read_events_after(db, after, limit, complete).await
 }
 
-/// All that is committed, whatever transactions are open.
+/// Reads everything committed, regardless of open transactions.
 pub(crate) async fn read_committed(
     db: &DbPool,
     after: Position,
@@ -124,7 +124,7 @@ async fn read_events_after(
     db.query("reading the feed", &sql, args).await?.iter_mut().map(read_envelope).collect()
 }
 
-/// Streams with their heads, in name order.
+/// Lists streams with their heads, by name.
 pub(crate) async fn list_streams(
     db: &DbPool,
     after: Option<StreamId>,

@@ -1,4 +1,5 @@
-//! Reads of the log and of the projections: one statement each, on connections of their own, never in a writer's way.
+//! Reads of the log and of the projections: one statement each, on separate connections that never block a
+//! writer.
 
 pub(crate) mod batches;
 pub(crate) mod budgets;

@@ -1,4 +1,4 @@
-//! What a person looks at first: few statements, each over an index, each with a bound.
+//! Reads of the overview: few statements, each over an index and bounded.
 
 use docket_schema::{
     api::{
@@ -26,16 +26,16 @@ const DOING: &str = "reading the overview";
 
 const HOUR_US: i64 = 3_600_000_000;
 
-/// States that tasks end in.
+/// End states of tasks.
 const END_STATES: [TaskState; 3] = [TaskState::Completed, TaskState::Cancelled, TaskState::Discarded];
 
-/// How many completed tasks nothing verified.
+/// Counts completed tasks without any verification.
 pub(crate) async fn count_unverified_tasks(db: &DbPool) -> Result<u64, StoreError> {
     let sql = "SELECT count(*) FROM tasks WHERE state = 'completed' AND unverified IS NOT NULL";
     db.query(DOING, sql, Vec::new()).await?.first().map_or(Ok(0), |row| row.get_u64(0))
 }
 
-/// All statements at once, as far as there are connections for them: none waits for another.
+/// All statements run concurrently, as far as there are connections; none waits for another.
 pub(crate) async fn read_overview(
     db: &DbPool,
     now: Timestamp,
@@ -46,7 +46,7 @@ pub(crate) async fn read_overview(
     let asks = "t.state = 'blocked' AND t.blocked_why IN ('person', 'provider', 'budget', 'worker_fault') ORDER BY t.id DESC LIMIT $1";
     let settled = "t.state = $3 AND t.ended_at >= $2 ORDER BY t.ended_at DESC, t.id DESC LIMIT $1";
     let of = |state: TaskState| vec![most(), SqlArg::Int(since.0), SqlArg::Text(state.as_str().to_owned())];
-    // What failed waits for a person until it is retried or archived, however long ago that was.
+    // A discarded task waits for a person until it is retried or archived, however long ago it was discarded.
     let discarded =
         "t.state = 'discarded' AND t.ended_at IS NOT NULL ORDER BY t.ended_at DESC, t.id DESC LIMIT $1";
     let (asks, blocked, budgets, running, discarded, completed, cancelled) = tokio::try_join!(
@@ -66,7 +66,7 @@ pub(crate) async fn read_overview(
         count_ended_since(db, Timestamp(i64::MIN)),
         list_workers(db, heard),
     )?;
-    // The newest of all hold the newest since then.
+    // The newest ended tasks include the newest since that time.
     let mut ended: Vec<TaskSummary> =
         discarded.iter().filter(|task| task.ended_at.is_some_and(|at| at >= since)).cloned().collect();
     ended.extend([completed, cancelled].into_iter().flatten());
@@ -94,7 +94,7 @@ pub(crate) async fn read_overview(
     })
 }
 
-/// The queues with the most to do, in the order that they came in, and how many others there are.
+/// Selects the busiest queues, in their original order, and counts the others.
 fn select_busiest(mut queues: Vec<QueueView>) -> (Vec<QueueView>, u64) {
     let most = OVERVIEW_QUEUES_MAX as usize;
     let left_out = queues.len().saturating_sub(most);
@@ -107,7 +107,7 @@ fn select_busiest(mut queues: Vec<QueueView>) -> (Vec<QueueView>, u64) {
     (queues, left_out as u64)
 }
 
-/// Every state: those that have not ended are counted by queue already.
+/// Combines all states: unfinished tasks are already counted by queue.
 fn count_all_states(queues: &[QueueView], ended: Vec<StateCount>) -> Vec<StateCount> {
     let standing = TaskState::ALL.into_iter().filter(|state| !state.is_ended());
     let sum =
@@ -141,7 +141,7 @@ async fn count_blocked(db: &DbPool) -> Result<Vec<BlockedCount>, StoreError> {
         .collect()
 }
 
-/// Tasks that ended since then and are not archived, by state.
+/// Counts tasks that ended since then and are not archived, by state.
 pub(crate) async fn count_ended_since(db: &DbPool, since: Timestamp) -> Result<Vec<StateCount>, StoreError> {
     let mut counts = Vec::new();
     for state in END_STATES {
@@ -154,12 +154,12 @@ pub(crate) async fn count_ended_since(db: &DbPool, since: Timestamp) -> Result<V
     Ok(counts)
 }
 
-/// The first of the hours that are counted.
+/// Returns the first of the counted hours.
 fn first_hour(now: Timestamp) -> i64 {
     now.0.div_euclid(HOUR_US) + 1 - i64::from(OVERVIEW_HOURS)
 }
 
-/// Ids rise with the time at which a task was submitted: each hour is a range of the key, and nothing but the key is read.
+/// Ids increase with submit time: each hour is a range of the key, and only the key is read.
 async fn count_submitted_by_hour(db: &DbPool, now: Timestamp) -> Result<Vec<HourlySubmitCount>, StoreError> {
     let first = first_hour(now);
     let bounds = (first..=first + i64::from(OVERVIEW_HOURS)).map(|hour| {
@@ -184,7 +184,7 @@ async fn count_submitted_by_hour(db: &DbPool, now: Timestamp) -> Result<Vec<Hour
     Ok(hours)
 }
 
-/// Over the index of what ended, which has all that is asked for.
+/// Uses the index of ended tasks, which covers the query.
 async fn count_ended_by_hour(db: &DbPool, now: Timestamp) -> Result<Vec<HourlyEndCount>, StoreError> {
     let first = first_hour(now);
     let mut hours = Vec::new();
@@ -202,7 +202,7 @@ async fn count_ended_by_hour(db: &DbPool, now: Timestamp) -> Result<Vec<HourlyEn
 }
 
 async fn list_budgets_near_limit(db: &DbPool) -> Result<Vec<NearlySpentBudget>, StoreError> {
-    // By differences, for a product may not fit.
+    // Compares differences, because a product may overflow.
     let sql = "SELECT b.batch, b.tokens_max, b.cost_max_nusd, b.spent, b.tokens, b.cost_nusd FROM batch_budgets b \
                WHERE (b.spent IS NOT NULL OR b.tokens >= b.tokens_max - b.tokens_max / $1 OR b.cost_nusd >= b.cost_max_nusd - b.cost_max_nusd / $1) \
                AND EXISTS (SELECT 1 FROM tasks t WHERE t.batch = b.batch AND t.ended_at IS NULL) \

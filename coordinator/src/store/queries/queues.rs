@@ -1,4 +1,4 @@
-//! Reads of queues, and of what keeps a task back.
+//! Reads of queues, and of the limits that hold tasks back.
 
 use std::collections::BTreeMap;
 
@@ -19,27 +19,27 @@ use crate::{
     },
 };
 
-/// The queries that are sent again and again, whatever has ended: by each scrape of `/metrics`, each autoscaler, each
-/// second. For the test that holds them to indexes of what has not ended.
+/// Queries repeated frequently regardless of ended tasks: by each scrape of `/metrics`, each autoscaler, each
+/// second. A test checks that they use indexes of unfinished tasks.
 pub const FREQUENT_QUERIES: [&str; 5] =
     [QUEUE_COUNTS_SQL, WAITING_GROUPS_SQL, RUNNING_KEYS_SQL, WORKERS_SQL, WAITING_SQL];
 
-/// Tasks that are counted as going before another, at most: beyond that the number says nothing more.
+/// Most tasks counted as ahead of another; a larger number would say nothing more.
 const AHEAD_COUNT_MAX: i64 = 1000;
 
-/// Tasks that share a key and are named, at most.
+/// Most tasks listed that share a key.
 const SAME_KEY_TASKS_MAX: i64 = 100;
 
 fn parse_queue_name(text: &str) -> Result<QueueName, StoreError> {
     text.parse().map_err(|_| corrupt_error(format!("a queue named `{text}`")))
 }
 
-/// Tasks that have not ended, by queue and state: over the index of states.
+/// Unfinished tasks by queue and state, using the index of states.
 const QUEUE_COUNTS_SQL: &str = "SELECT queue, state, count(*), min(CASE state WHEN 'available' THEN available_at END), min(leased_at) \
                FROM tasks WHERE state IN ('pending', 'scheduled', 'available', 'running', 'retryable', 'blocked') \
                GROUP BY queue, state ORDER BY queue, state";
 
-/// Every queue with settings or with tasks that have not ended. Costs what those tasks do.
+/// Lists every queue with settings or unfinished tasks. The cost is proportional to those tasks.
 pub(crate) async fn list_queues(db: &DbPool) -> Result<Vec<QueueView>, StoreError> {
     const DOING: &str = "reading the queues";
     let mut all: BTreeMap<QueueName, QueueView> = BTreeMap::new();
@@ -69,20 +69,21 @@ pub(crate) async fn list_queues(db: &DbPool) -> Result<Vec<QueueView>, StoreErro
     Ok(all.into_values().collect())
 }
 
-/// Flows and keys that are told apart at a time, and batches that are read.
+/// Most flows and keys distinguished, and most batches read.
 const WAITING_GROUPS_MAX: i64 = 10_000;
 
-/// Tasks that may be leased, by flow and key.
+/// Available tasks, by flow and key.
 const WAITING_GROUPS_SQL: &str = "SELECT flow, concurrency_key, min(concurrency_max), count(*) FROM tasks \
                WHERE state = 'available' AND flow > '' GROUP BY flow, concurrency_key LIMIT $1";
 
-/// Tasks that run, by key.
+/// Running tasks, by key.
 const RUNNING_KEYS_SQL: &str = "SELECT concurrency_key, count(*), min(concurrency_max) FROM tasks \
                WHERE state = 'running' AND concurrency_key IS NOT NULL GROUP BY concurrency_key";
 
-/// The tasks that wait for a worker, and what keeps them back. Costs what the tasks do that may be leased, or run.
+/// Reads the tasks that wait for a worker and the limits that hold them back. The cost is proportional to
+/// available and running tasks.
 pub(crate) async fn read_waiting(db: &DbPool) -> Result<WaitingTasks, StoreError> {
-    const DOING: &str = "reading what waits";
+    const DOING: &str = "reading waiting tasks";
     let max_of = |max: Option<i64>| max.and_then(|max| u32::try_from(max).ok()).unwrap_or(u32::MAX);
     let mut waiting = WaitingTasks::default();
     for mut row in db.query(DOING, WAITING_GROUPS_SQL, vec![SqlArg::Int(WAITING_GROUPS_MAX)]).await? {
@@ -106,7 +107,7 @@ pub(crate) async fn read_waiting(db: &DbPool) -> Result<WaitingTasks, StoreError
     Ok(waiting)
 }
 
-/// Tasks of the same flow that go before one that may be leased.
+/// Counts tasks of the same flow that are ahead of an available one.
 pub(crate) async fn count_ahead(db: &DbPool, record: &TaskRecord) -> Result<u64, StoreError> {
     let sql = "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE state = 'available' AND flow = $1 \
                AND (rank < $2 OR (rank = $2 AND id < $3)) LIMIT $4) before_it";
@@ -116,11 +117,11 @@ pub(crate) async fn count_ahead(db: &DbPool, record: &TaskRecord) -> Result<u64,
         SqlArg::from_uuid(record.id.0),
         SqlArg::Int(AHEAD_COUNT_MAX),
     ];
-    let found = db.query("counting tasks that go before one", sql, args).await?;
+    let found = db.query("counting tasks ahead of one", sql, args).await?;
     found.first().map_or(Ok(0), |row| row.get_u64(0))
 }
 
-/// Tasks that run and have this concurrency key, and how many each says that may.
+/// Lists running tasks with this concurrency key, each with the limit that it states.
 pub(crate) async fn running_with_key(db: &DbPool, key: String) -> Result<Vec<(TaskId, u32)>, StoreError> {
     let sql = "SELECT id, concurrency_max FROM tasks WHERE state = 'running' AND concurrency_key = $1 ORDER BY leased_at LIMIT $2";
     let args = vec![SqlArg::Text(key), SqlArg::Int(SAME_KEY_TASKS_MAX)];

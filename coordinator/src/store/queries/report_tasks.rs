@@ -1,4 +1,5 @@
-//! Which tasks a report is about, a page at a time: by the indexes of batches, of ends and of states, never by the log.
+//! Selection of a report's tasks, in pages, by the indexes of batches, of ends and of states, never by the
+//! log.
 
 use docket_schema::{
     api::ReportCursor,
@@ -14,7 +15,7 @@ use crate::store::{
 
 const DOING: &str = "listing tasks for a report";
 
-/// States of tasks that have not ended, in the order in which they are looked at.
+/// States of unfinished tasks, in the order in which they are examined.
 const OPEN_STATES: [TaskState; 6] = [
     TaskState::Running,
     TaskState::Blocked,
@@ -26,7 +27,7 @@ const OPEN_STATES: [TaskState; 6] = [
 
 type ReportTasks = Vec<(ReportCursor, TaskId)>;
 
-/// Tasks of a report behind `after`, each with its place.
+/// Lists tasks of a report after `after`, each with its cursor.
 pub(crate) async fn list_report_tasks(
     db: &DbPool,
     of: ReportScope,
@@ -60,7 +61,7 @@ fn remaining_limit(limit: u32, found: &ReportTasks) -> u32 {
     limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX))
 }
 
-/// Tasks that have not ended and were submitted before this instant, state by state.
+/// Lists unfinished tasks submitted before this time, state by state.
 async fn list_open_tasks(
     db: &DbPool,
     submitted_before: Timestamp,
@@ -96,14 +97,14 @@ async fn list_open_tasks(
     Ok(found)
 }
 
-/// Tasks that ended between the first two instants and were submitted before the third.
+/// Lists tasks that ended between the first two times and were submitted before the third.
 async fn list_ended_tasks(
     db: &DbPool,
     (from, until, submitted_before): (Timestamp, Timestamp, Timestamp),
     after: Option<ReportCursor>,
     limit: u32,
 ) -> Result<ReportTasks, StoreError> {
-    // No id is below the lowest: so this begins with the last one before `until`.
+    // No id is below the lowest, so this starts with the last task before `until`.
     let (at, behind) = match after {
         Some(ReportCursor::Ended(at, task)) => (at, task.0),
         Some(ReportCursor::Unfinished(..) | ReportCursor::Batch(_)) | None => (until, Uuid::nil()),
@@ -121,7 +122,7 @@ async fn list_ended_tasks(
     Ok(found.into_iter().map(|(task, at)| (ReportCursor::Ended(at, task), task)).collect())
 }
 
-/// Ids, and the second column where there is one.
+/// Reads ids, and the second column if there is one.
 async fn query_task_ids(
     db: &DbPool,
     sql: &str,

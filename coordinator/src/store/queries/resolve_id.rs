@@ -1,4 +1,4 @@
-//! Ids by some of their digits.
+//! Resolution of abbreviated ids.
 
 use docket_schema::{
     api::ResolveResponse,
@@ -12,15 +12,16 @@ use crate::store::{
     db::{DbPool, SqlArg, SqlDialect},
 };
 
-/// Ids of each kind that a few digits may resolve to.
+/// Most ids of each kind that an abbreviation may match.
 const MATCHES_MAX: i64 = 20;
 
-/// Digits of an id.
+/// Hexadecimal digits of an id.
 const ID_DIGITS: usize = 32;
 
 const DOING: &str = "resolving an id";
 
-/// Tasks and runs whose ids begin with these digits; else those whose ids end with them; else archived streams likewise.
+/// Finds tasks and runs whose ids begin with these digits, otherwise those whose ids end with them, otherwise
+/// archived streams in the same way.
 pub(crate) async fn resolve_id(db: &DbPool, digits: String) -> Result<ResolveResponse, StoreError> {
     let digits: String = digits.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect();
     let none = ResolveResponse { tasks: Vec::new(), runs: Vec::new(), archived: Vec::new() };

@@ -1,4 +1,4 @@
-//! Reads of runs: as views, who holds one, and the tree of runs that share history.
+//! Reads of runs: views, lease states, and trees of shared history.
 
 use docket_schema::{
     api::{ParentRef, RunView},
@@ -17,7 +17,7 @@ use crate::store::{
     },
 };
 
-/// Columns of [`run_view`], of `runs r` and `streams s`.
+/// Columns read by [`read_run_view`], of `runs r` and `streams s`.
 const RUN_VIEW_COLUMNS: &str = "r.id, r.stream_id, r.task, r.attempt, r.stage, r.parent, \
      r.parent_seq, r.ended_at, s.head_seq, s.head_hash, s.fence, \
      (SELECT e.turn FROM events e WHERE e.stream_id = r.stream_id AND e.turn > 0 ORDER BY e.seq DESC LIMIT 1), \
@@ -52,7 +52,7 @@ fn read_run_view(row: &mut SqlRow) -> Result<RunView, StoreError> {
     })
 }
 
-/// The runs of a task.
+/// Lists the runs of a task.
 pub(crate) async fn list_task_runs(db: &DbPool, task: TaskId) -> Result<Vec<RunView>, StoreError> {
     list_run_views(db, "r.task", task.0).await
 }
@@ -61,14 +61,14 @@ pub(crate) async fn read_run(db: &DbPool, id: RunId) -> Result<Option<RunView>, 
     Ok(list_run_views(db, "r.id", id.0).await?.pop())
 }
 
-/// Who may append to a run as its holder.
+/// Reads who may append to a run as its holder.
 pub(crate) async fn read_run_lease_state(
     db: &DbPool,
     id: RunId,
 ) -> Result<Option<RunLeaseState>, StoreError> {
     let sql = format!("SELECT {STREAM_COLUMNS} FROM streams s WHERE s.name = $1");
     let name = SqlArg::Text(StreamId::Run(id).to_string());
-    let mut found = db.query("looking who holds a run", &sql, vec![name]).await?;
+    let mut found = db.query("reading who holds a run", &sql, vec![name]).await?;
     let Some(row) = found.first_mut() else { return Ok(None) };
     let stream = read_stream_row(row, 0)?;
     Ok(Some(match stream.fence {
@@ -78,8 +78,8 @@ pub(crate) async fn read_run_lease_state(
     }))
 }
 
-/// Every run of the tree that `run` belongs to, oldest id first, with the event it begins with; at most `limit`. None if
-/// there is no such run. One statement: up to the root, then down.
+/// Reads every run of the tree that `run` belongs to, by id, with the first event of each; at most `limit`.
+/// Empty if there is no such run. One statement: up to the root, then down.
 pub(crate) async fn read_lineage(
     db: &DbPool,
     run: RunId,

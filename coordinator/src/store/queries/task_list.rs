@@ -1,9 +1,8 @@
-//! Lists of tasks: which walk along which index answers a query, and how far it goes at once.
+//! Task lists: which index walks answer a query, and how far one page goes.
 //!
-//! Tasks are listed by id, newest first. There are three ways along an index in that order: a batch's, a
-//! state's, and all tasks'. A query takes one of them (or one for each of its states) and tries its other
-//! filters on what it meets there, at most [`SCANNED_MAX`] tasks a page: a filter that admits few of many
-//! costs more pages, never a longer statement.
+//! Tasks are listed by id, newest first. Three indexes have that order: by batch, by state, and all tasks. A
+//! query uses one of them (or one walk per state) and applies its other filters to the tasks it meets, at
+//! most [`SCANNED_MAX`] per page: a filter that matches few tasks costs more pages, never a longer statement.
 
 use docket_schema::{
     api::{TaskPage, TaskQuery, TaskStates},
@@ -22,11 +21,11 @@ use crate::store::{
 
 const DOING: &str = "listing tasks";
 
-/// Tasks of a page, by default and at most.
+/// Tasks per page: default and maximum.
 const PAGE_TASKS: (u32, u32) = (100, 1000);
-/// Tasks that one page looks at, where filters are tried on them.
+/// Most tasks examined per page when filters are applied.
 const SCANNED_MAX: i64 = 10_000;
-/// Tasks read at once where their specifications are looked at: each may be large.
+/// Tasks read at once when their specifications are needed: each may be large.
 const SPEC_PAGE_TASKS: usize = 250;
 
 /// A statement and its arguments.
@@ -37,14 +36,15 @@ struct IndexWalk {
     index_key: Option<(&'static str, SqlArg)>,
 }
 
-/// Filters that are tried on each task of a walk.
+/// Filters applied to each task of a walk.
 struct TaskFilters {
     dialect: SqlDialect,
     sql: String,
     args: Vec<SqlArg>,
 }
 
-/// The walks of a query. One that asks for a worker's tasks walks along those that run: no other has a worker.
+/// Returns the walks of a query. A query for a worker's tasks walks along running tasks, since no other has a
+/// worker.
 fn index_walks(query: &TaskQuery) -> Vec<IndexWalk> {
     if let Some(batch) = query.batch {
         return vec![IndexWalk { index_key: Some(("t.batch", SqlArg::from_uuid(batch.0))) }];
@@ -108,9 +108,9 @@ impl TaskFilters {
 }
 
 impl IndexWalk {
-    /// From `before` down to `floor`, at most `count` that pass.
+    /// Selects from `before` down to `floor`, at most `count` matching tasks.
     fn page_statement(&self, before: TaskId, floor: TaskId, count: i64, tried: &TaskFilters) -> SqlWithArgs {
-        // The third argument is the index's own; a walk along all tasks takes the floor for it.
+        // The third argument is the index's own; a walk along all tasks uses it for the floor.
         let (along, own) = self.index_condition(floor);
         let and_floor = if self.index_key.is_some() {
             format!(" AND t.id >= ${}", tried.args.len() + 4)
@@ -123,7 +123,7 @@ impl IndexWalk {
                 "SELECT {TASK_COLUMNS} FROM {TASK_TABLES} WHERE {part}{} ORDER BY t.id DESC LIMIT $2",
                 tried.sql
             ),
-            // Where a planner expects that few pass, it would rather read the whole table and sort.
+            // A planner that expects few matches would read the whole table and sort.
             (SqlDialect::Postgres, false) => format!(
                 "SELECT {TASK_COLUMNS} FROM (SELECT * FROM tasks t WHERE {part} ORDER BY t.id DESC \
                  LIMIT {SCANNED_MAX}) t JOIN events f ON f.stream_id = t.stream_id AND f.seq = 1 \
@@ -139,7 +139,7 @@ impl IndexWalk {
         (sql, args)
     }
 
-    /// The last task that a page of this walk looks at.
+    /// Selects the last task that a page of this walk examines.
     fn floor_statement(&self, before: TaskId) -> SqlWithArgs {
         let (along, own) = self.index_condition(TaskId(Uuid::nil()));
         let sql = format!(
@@ -156,7 +156,7 @@ impl IndexWalk {
     }
 }
 
-/// A page of tasks.
+/// Reads a page of tasks.
 pub(crate) async fn list_tasks(db: &DbPool, query: TaskQuery) -> Result<TaskPage, StoreError> {
     let limit = query.limit.unwrap_or(PAGE_TASKS.0).clamp(1, PAGE_TASKS.1) as usize;
     let (walks, tried) = (index_walks(&query), TaskFilters::from_query(&query, db.dialect()));
@@ -191,7 +191,7 @@ pub(crate) async fn list_tasks(db: &DbPool, query: TaskQuery) -> Result<TaskPage
     }
 }
 
-/// Down to where every walk of this page has been.
+/// Finds the id down to which every walk of this page has gone.
 async fn find_page_floor(
     db: &DbPool,
     walks: &[IndexWalk],
@@ -207,7 +207,7 @@ async fn find_page_floor(
     Ok(floor)
 }
 
-/// How the database goes about a page's statements.
+/// Returns the database's plans for a page's statements.
 pub(crate) async fn explain_task_list(db: &DbPool, query: TaskQuery) -> Result<Vec<String>, StoreError> {
     let (explain, column) = match db.dialect() {
         SqlDialect::Sqlite => ("EXPLAIN QUERY PLAN", 3),

@@ -1,4 +1,4 @@
-//! Reads of single tasks, and of the tasks that a background job looks for.
+//! Reads of single tasks, and of tasks that background jobs look for.
 
 use docket_schema::ids::{Epoch, TaskId, Timestamp};
 
@@ -19,7 +19,7 @@ pub(crate) async fn read_task(db: &DbPool, id: TaskId) -> Result<Option<TaskWith
         .transpose()
 }
 
-/// Running tasks whose deadline has passed.
+/// Lists running tasks whose deadline has passed.
 pub(crate) async fn list_expired_leases(
     db: &DbPool,
     now: Timestamp,
@@ -33,7 +33,7 @@ pub(crate) async fn list_expired_leases(
         .collect()
 }
 
-/// Tasks blocked on their batch's budget, where the budget was set again since.
+/// Finds tasks blocked on their batch's budget that was changed since.
 async fn find_unblocked_by_budget(db: &DbPool, limit: u32) -> Result<Vec<TaskId>, StoreError> {
     let sql = "SELECT t.id FROM tasks t LEFT JOIN batch_budgets b ON b.batch = t.batch \
                WHERE t.blocked_why = 'budget' AND b.spent IS NULL LIMIT $1";
@@ -44,7 +44,7 @@ async fn find_unblocked_by_budget(db: &DbPool, limit: u32) -> Result<Vec<TaskId>
         .collect()
 }
 
-/// Tasks that are due, and when the next one will be.
+/// Lists tasks that are due, and returns when the next one will be.
 pub(crate) async fn list_due_tasks(db: &DbPool, now: Timestamp, limit: u32) -> Result<DueTasks, StoreError> {
     let sql = "SELECT id, available_at FROM tasks \
                WHERE state IN ('scheduled', 'retryable') OR blocked_why = 'outage' \

@@ -1,4 +1,4 @@
-//! Reads of workers, and of the counts that a status shows with them.
+//! Reads of workers, and of the counts shown with them.
 
 use docket_schema::{
     api::{StateCount, WorkerCapacity, WorkerView},
@@ -12,7 +12,7 @@ use crate::store::{
     db::{DbPool, SqlArg},
 };
 
-/// Tasks by state, and workers.
+/// Reads tasks by state, and workers.
 pub(crate) async fn read_status(db: &DbPool, since: Timestamp) -> Result<StatusRows, StoreError> {
     const DOING: &str = "reading the status";
     let counts = db
@@ -29,13 +29,13 @@ pub(crate) async fn read_status(db: &DbPool, since: Timestamp) -> Result<StatusR
     Ok((counts, list_workers(db, since).await?))
 }
 
-/// Workers and how many tasks each has.
+/// Workers with their number of tasks.
 pub(super) const WORKERS_SQL: &str = "SELECT w.incarnation, w.name, w.seen_at, \
                (SELECT count(*) FROM tasks t WHERE t.state = 'running' AND t.worker = w.incarnation), \
                w.about, w.slots, w.full_why, w.draining \
                FROM workers w WHERE w.seen_at >= $1 ORDER BY w.name, w.incarnation";
 
-/// Workers heard of since `since`.
+/// Lists workers heard from since `since`.
 pub(crate) async fn list_workers(db: &DbPool, since: Timestamp) -> Result<Vec<WorkerView>, StoreError> {
     db.query("reading the workers", WORKERS_SQL, vec![SqlArg::Int(since.0)])
         .await?

@@ -1,4 +1,4 @@
-//! Identity, terms, secret, rebuild and figures of a store on SQL.
+//! [`StoreAdmin`] on SQL.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The archive's part of the store on SQL.
+//! [`ArchiveStore`] on SQL.
 
 use docket_schema::{
     api::{ArchivedTaskPage, ArchivedTaskQuery},

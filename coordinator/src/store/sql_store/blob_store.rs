@@ -1,4 +1,4 @@
-//! Blobs on SQL, with large ones outside of the database where that is configured.
+//! [`BlobStore`] on SQL, with large blobs outside the database if configured.
 
 use std::collections::HashMap;
 
@@ -72,7 +72,7 @@ impl BlobStore for SqlStore {
         since: Timestamp,
     ) -> StoreFuture<'_, Result<Vec<BlobRef>, StoreError>> {
         Box::pin(async move {
-            // A row's file is its own: read before the row goes, it cannot be another row's.
+            // A row's file belongs to it alone: read before the row is deleted, it cannot be another row's.
             let files = match &self.external_blobs {
                 Some(_) => find_external_files(&self.pool, &hashes).await?,
                 None => HashMap::new(),

@@ -1,4 +1,4 @@
-//! The log on SQL.
+//! [`EventLog`] on SQL.
 
 use docket_schema::{
     event::{Envelope, Head},

@@ -1,4 +1,4 @@
-//! The queue's reads on SQL, with the overview and the tasks of reports.
+//! [`QueueReads`] on SQL, with the overview and the tasks of reports.
 
 use docket_schema::{
     api::{

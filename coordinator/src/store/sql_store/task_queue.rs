@@ -1,4 +1,4 @@
-//! The queue's writes on SQL.
+//! [`TaskQueue`] on SQL.
 
 use docket_schema::{
     api::{InboxRow, LeaseRequest},

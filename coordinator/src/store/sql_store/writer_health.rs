@@ -1,4 +1,4 @@
-//! The health of a store's writers, and its end, which does not wait for a writer that is stuck.
+//! Health of a store's writers, and closing a store without waiting for a stuck writer.
 
 use std::{sync::PoisonError, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::store::{
     StoreError, StoreFuture, WriterHealth, WriterStall, queries::lock_holders::find_lock_holders,
 };
 
-/// How long a store that is closed waits for its writers. What they have not committed by then was never acknowledged.
+/// How long closing a store waits for its writers. Anything not committed after that was never acknowledged.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 impl WriterHealth for SqlStore {
@@ -16,7 +16,7 @@ impl WriterHealth for SqlStore {
             self.lock_queues().iter().map(|queue| queue.max_capacity() - queue.capacity()).collect();
         let writers = self.metrics.writers();
         let stalls = writers.iter().enumerate().filter_map(|(nth, writer)| {
-            // A store that was closed has no queues left.
+            // A closed store has no queues left.
             writer.find_stall(queued.get(nth).copied().unwrap_or(0))
         });
         stalls.max_by_key(|stall| stall.stalled_for)
@@ -32,7 +32,7 @@ impl WriterHealth for SqlStore {
 }
 
 impl SqlStore {
-    /// Ends the writers and the connections for reading, and does not wait for what is stuck.
+    /// Stops the writers and the readers without waiting for stuck ones.
     pub(super) async fn shut_down(&self) {
         self.lock_queues().clear();
         let writers = std::mem::take(&mut *self.writers.lock().unwrap_or_else(PoisonError::into_inner));
@@ -46,7 +46,8 @@ impl SqlStore {
         if tokio::time::timeout(CLOSE_TIMEOUT, ending).await.is_err() {
             let why = self.writer_stall().map_or_else(String::new, |stall| format!(" ({stall})"));
             tracing::error!(
-                "the store did not close within {} s and is left as it is{why}; all that was acknowledged is kept",
+                "the store did not close within {} s and was abandoned{why}; all acknowledged writes are \
+                 durable",
                 CLOSE_TIMEOUT.as_secs()
             );
         }

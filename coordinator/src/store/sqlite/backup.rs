@@ -1,15 +1,14 @@
-//! A copy of the database while others write to it: `docket db backup`.
+//! Online backup of the database: `docket db backup`.
 //!
-//! SQLite's online backup, page by page, within one reading transaction: what is copied is the database as it
-//! stood at one instant, however long that takes, and whoever writes goes on. Without the transaction the
-//! copy would begin again with every commit of another process, and never end under load; `VACUUM INTO`
-//! would hold the same transaction, but make every index anew beside a writer that wants the processor, and
-//! could not say how far it is. What the copy costs others: the write-ahead log is not begun anew until it has
-//! ended.
+//! Uses SQLite's online backup, page by page, within one reading transaction: the copy is the database at one
+//! instant, however long it takes, and writers continue. Without the transaction the copy would restart with
+//! every commit of another process and never end under load; `VACUUM INTO` would hold the same transaction
+//! but rebuild every index, competing with the writer for the CPU, and could not report progress. The cost
+//! for others: the write-ahead log is not reset until the copy has ended.
 //!
-//! Invariants: nothing is overwritten unless that was asked for; the goal is there whole and synced, or not at
-//! all; it is readable by its owner alone, as the database is. The schema is not looked at: a database that
-//! another build made is copied as it is.
+//! Invariants: nothing is overwritten unless requested; the target exists completely and synced, or not at
+//! all; it is readable by its owner only, like the database. The schema is not examined: a database made by
+//! another build is copied as it is.
 
 use std::{
     fs::{File, OpenOptions, Permissions},
@@ -26,64 +25,60 @@ use rusqlite::{
 
 use crate::store::db::{BUSY_MS, CACHE_SIZE};
 
-/// Pages copied in one step: 1 MiB, after which the caller hears of it.
+/// Pages copied per step: 1 MiB, after which progress is reported.
 const STEP_PAGES: i32 = 256;
 
-/// How long a busy database is waited for before the step is tried again.
+/// Pause before a step on a busy database is tried again.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// What becomes of a file that is there already.
+/// What to do with an existing target file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExistingTarget {
-    /// It is left alone, and the backup refused.
+    /// Keep it and refuse the backup.
     Keep,
-    /// The backup takes its place.
+    /// Replace it with the backup.
     Replace,
 }
 
-/// How far a copy is.
+/// Progress of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupProgress {
-    /// Pages that stand in the copy.
+    /// Pages copied so far.
     pub pages_copied: u64,
-    /// Pages that it will have.
+    /// Pages in total.
     pub pages_total: u64,
 }
 
-/// A backup that was not made. The goal is as it was.
+/// A backup that was not made. The target is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The goal is there.
-    #[error("{0} is there already, and is left alone")]
+    /// The target exists.
+    #[error("{0} already exists and was not changed")]
     TargetExists(PathBuf),
-    /// The goal is the database.
+    /// The target is the database.
     #[error("{0} is the database itself; name another file")]
     TargetIsDatabase(PathBuf),
     /// The database cannot be read.
     #[error("the database {path} cannot be copied")]
     Source {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: rusqlite::Error,
     },
     /// The copy cannot be written.
     #[error("the backup cannot be written to {path}")]
     Target {
-        /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// Copies the database at `from` to `to`, and calls `each` after every step. Blocks its thread. Gives the
+/// Copies the database at `from` to `to` and calls `each` after every step. Blocks the thread. Returns the
 /// size of the copy in bytes.
 ///
 /// # Errors
-/// [`BackupError`]: nothing stands at `to` that did not stand there before.
+/// [`BackupError`] if the copy failed; `to` is unchanged.
 pub fn back_up_database(
     from: &Path,
     to: &Path,
@@ -94,7 +89,7 @@ pub fn back_up_database(
     if is_database_file(from, to) {
         return Err(BackupError::TargetIsDatabase(to.to_owned()));
     }
-    // Said before anything is copied; that none comes meanwhile is seen to at the end.
+    // Reported before anything is copied; a file created meanwhile is detected at the end.
     if existing == ExistingTarget::Keep && to.symlink_metadata().is_ok() {
         return Err(BackupError::TargetExists(to.to_owned()));
     }
@@ -109,7 +104,8 @@ pub fn back_up_database(
         CopyError::Read(source) => unread(source),
         CopyError::Write(source) => goal(std::io::Error::other(source)),
     })?;
-    // By its name: SQLite wrote through descriptors of its own, and syncs none of a database that is copied into.
+    // Opened by name: SQLite wrote through its own descriptors and does not sync a database that is the
+    // target of a backup.
     let file = OpenOptions::new().write(true).open(partial.path()).map_err(goal)?;
     file.sync_all().map_err(goal)?;
     let bytes = file.metadata().map_err(goal)?.len();
@@ -126,7 +122,7 @@ pub fn back_up_database(
     Ok(bytes)
 }
 
-/// Whether `to` is the database at `from`, or one of the files that belong to it: to replace it would lose what was
+/// Whether `to` is the database at `from` or one of its companion files; replacing it would lose what was
 /// written since.
 fn is_database_file(from: &Path, to: &Path) -> bool {
     let Ok(from) = from.canonicalize() else { return false };
@@ -144,7 +140,7 @@ enum CopyError {
 }
 
 fn copy_database(from: &Path, to: &Path, each: &mut impl FnMut(BackupProgress)) -> Result<(), CopyError> {
-    // Not for reading only: a reader beside others notes in the shared memory what it stands on.
+    // Not read-only: a reader among other processes records its snapshot in the shared memory.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let source = Connection::open_with_flags(from, flags).map_err(CopyError::Read)?;
     source.busy_timeout(Duration::from_millis(BUSY_MS)).map_err(CopyError::Read)?;
@@ -156,7 +152,7 @@ fn copy_database(from: &Path, to: &Path, each: &mut impl FnMut(BackupProgress)) 
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
         .map_err(CopyError::Read)?;
     let mut goal = Connection::open(to).map_err(CopyError::Write)?;
-    // It is synced once, when it is whole; and one that is not is thrown away, and needs no journal beside it.
+    // It is synced once, when it is complete; an incomplete one is thrown away and needs no journal file.
     goal.execute_batch("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY").map_err(CopyError::Write)?;
     let backup = Backup::new(&source, &mut goal).map_err(CopyError::Write)?;
     loop {

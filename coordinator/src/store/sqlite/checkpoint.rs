@@ -1,15 +1,15 @@
-//! Copies the write-ahead log back into the database, beside the writer, on a thread and a connection of its
-//! own: the writer's commits never pay for it.
+//! Checkpoints of the write-ahead log on a separate thread and connection, so that the writer's commits do
+//! not pay for them.
 //!
-//! A passive checkpoint locks nobody out, but under constant load it never copies the last frames, and only
-//! a log that is copied to its last frame is begun anew. So the thread copies nearly all, syncs it, and then
-//! leaves the few frames that came meanwhile to the writer, between two of its transactions: pages that take
-//! a part of a millisecond, instead of thousands. When nobody writes, the thread empties the log itself. Whoever reads
-//! an old snapshot (a backup, a long scan) holds the log back while that lasts, and nobody waits for it:
-//! the log grows, and is begun anew after.
+//! A passive checkpoint blocks no one, but under constant load it never copies the last frames, and only a
+//! log copied to its last frame is reset. So the thread copies and syncs nearly all of it and leaves the few
+//! frames that arrived meanwhile to the writer, between two of its transactions: pages that take a fraction
+//! of a millisecond, instead of thousands. When there are no writes, the thread empties the log itself. A
+//! reader of an old snapshot (a backup, a long scan) holds the log back, and nothing waits for it: the log
+//! grows and is reset afterwards.
 //!
-//! Invariants: this thread takes the writer's lock only when nothing was written for [`IDLE`]; it never waits
-//! for a lock while holding one; its errors change nothing but the size of the log.
+//! Invariants: this thread takes the writer's lock only when nothing was written for [`IDLE_AFTER`]; it never
+//! waits for a lock while holding one; its errors affect only the size of the log.
 
 use std::{
     path::Path,
@@ -25,50 +25,51 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::store::db::sqlite_driver;
 
-/// Frames (pages) that are not copied yet from which on a copy is worth its two syncs: 8 MiB.
+/// Uncopied frames (pages) that make a copy worth its two syncs: 8 MiB.
 const COPY_FRAMES: i64 = 2000;
 
-/// Frames from which on the log should be begun anew: 32 MiB.
+/// Frames at which the log should be reset: 32 MiB.
 const RESET_FRAMES: i64 = 8000;
 
-/// Frames that the writer may be asked to copy: what it commits in some milliseconds.
+/// Most frames that the writer is asked to copy: what it commits in some milliseconds.
 const WRITER_FRAMES_MAX: i64 = 256;
 
-/// Frames from which on the writer copies more than that, if it must (64 MiB): a log that only ever grows is
-/// worse. Even then it copies no more than came during the thread's last copy.
+/// Frames at which the writer copies more than that if necessary (64 MiB), because a log that only grows is
+/// worse. Even then it copies no more than arrived during the thread's last copy.
 const FORCED_RESET_FRAMES: i64 = 16_000;
 
-/// Passive copies in a row, each of what came during the one before, to get below [`REST_FRAMES`].
+/// Consecutive passive copies, each of what arrived during the previous one, to get below
+/// [`WRITER_FRAMES_MAX`].
 const PASSIVE_COPIES_MAX: u32 = 8;
 
-/// How often the log is looked at while something is written.
+/// How often the log is checked while there are writes.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Nothing was written for so long: the log is emptied.
+/// Time without writes after which the log is emptied.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
 
-/// Whether the log is copied back at all.
+/// Whether checkpoints are done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckpointMode {
-    /// As it must be.
+    /// By the background thread, as usual.
     BackgroundThread,
-    /// Never: for benches, which measure what it costs.
+    /// Never, for benchmarks that measure their cost.
     Never,
 }
 
-/// What thread and writer know of each other.
+/// State shared by the thread and the writer.
 #[derive(Debug, Default)]
 struct CheckpointState {
-    /// The writer's transactions so far.
+    /// Number of the writer's transactions.
     commits: AtomicU64,
-    /// The rest is the writer's.
+    /// Whether the writer should copy the rest.
     writer_requested: AtomicBool,
-    /// The thread sleeps until somebody writes.
+    /// Whether the thread sleeps until the next write.
     is_sleeping: AtomicBool,
     is_stopping: AtomicBool,
 }
 
-/// The writer's end. Dropped, it ends the thread.
+/// The writer's handle of the thread. Dropping it stops the thread.
 #[derive(Debug)]
 pub(super) struct CheckpointThread {
     shared: Arc<CheckpointState>,
@@ -76,7 +77,7 @@ pub(super) struct CheckpointThread {
 }
 
 impl CheckpointThread {
-    /// Starts the thread, or none.
+    /// Starts the thread, unless checkpoints are disabled.
     pub(super) fn start(path: &Path, how: CheckpointMode) -> Result<Self, sqlx::Error> {
         let shared = Arc::new(CheckpointState::default());
         if how == CheckpointMode::Never {
@@ -91,7 +92,7 @@ impl CheckpointThread {
         Ok(Self { shared, thread: Some((thread.thread().clone(), thread)) })
     }
 
-    /// The writer has committed, and is between two transactions on `conn`.
+    /// Called after a commit, when the writer is between two transactions on `conn`.
     pub(super) fn after_commit(&self, conn: &Connection) {
         let Some((thread, _)) = &self.thread else { return };
         self.shared.commits.fetch_add(1, Ordering::Release);
@@ -101,16 +102,16 @@ impl CheckpointThread {
         if self.shared.writer_requested.swap(false, Ordering::AcqRel)
             && let Err(error) = copy_remaining(conn)
         {
-            tracing::warn!(%error, "the write-ahead log is not begun anew for now");
+            tracing::warn!(%error, "cannot reset the write-ahead log for now");
         }
     }
 
-    /// Ends the thread and waits for it.
+    /// Stops the thread and waits for it.
     pub(super) fn stop(&mut self) {
         self.shared.is_stopping.store(true, Ordering::Release);
         if let Some((thread, handle)) = self.thread.take() {
             thread.unpark();
-            // A panic in it was told by the panic hook.
+            // The panic hook has reported a panic of the thread.
             drop(handle.join());
         }
     }
@@ -128,13 +129,13 @@ impl Drop for CheckpointThread {
 fn open_connection(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
-    // Nobody is waited for: what cannot be done now is done later.
+    // Does not wait: work that is impossible now is done later.
     conn.busy_timeout(Duration::ZERO)?;
     conn.execute_batch("PRAGMA synchronous = FULL")?;
     Ok(conn)
 }
 
-/// How long the log is, and how much of it is copied.
+/// Length of the log, and how much of it is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WalFrames {
     total: i64,
@@ -155,8 +156,8 @@ const STATUS_SQL: &str = "PRAGMA wal_checkpoint(NOOP)";
 const COPY_SQL: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 const TRUNCATE_SQL: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
 
-/// On the writer's thread: copies what came since the thread's last copy, so that the next transaction
-/// begins the log anew. Not where that has become much meanwhile.
+/// Copies, on the writer's thread, what arrived since the thread's last copy, so that the next transaction
+/// resets the log. Skipped if that has become too much.
 fn copy_remaining(conn: &Connection) -> rusqlite::Result<()> {
     let frames = run_checkpoint(conn, STATUS_SQL)?;
     if frames.uncopied() <= WRITER_FRAMES_MAX * 4 || frames.total >= FORCED_RESET_FRAMES {
@@ -167,7 +168,7 @@ fn copy_remaining(conn: &Connection) -> rusqlite::Result<()> {
 
 fn run_thread(conn: &Connection, shared: &CheckpointState) {
     let (mut seen, mut changed, mut emptied) = (0, Instant::now(), false);
-    // The log that stood when a reader held it back: it is not copied again before it has grown.
+    // Log size at which a reader held it back: it is not copied again before it has grown.
     let mut held_at = 0;
     while !shared.is_stopping.load(Ordering::Acquire) {
         let commits = shared.commits.load(Ordering::Acquire);
@@ -187,8 +188,8 @@ fn run_thread(conn: &Connection, shared: &CheckpointState) {
             run_checkpoint(conn, TRUNCATE_SQL).map(|frames| emptied = frames.total <= 0)
         };
         if let Err(error) = result {
-            // A full disk is told by the writer; the log keeps everything meanwhile.
-            tracing::debug!(%error, "the write-ahead log is not copied back for now");
+            // The writer reports a full disk; the log keeps everything meanwhile.
+            tracing::debug!(%error, "cannot copy the write-ahead log back for now");
         }
         std::thread::park_timeout(if changed.elapsed() < IDLE_AFTER { POLL_INTERVAL } else { IDLE_AFTER });
     }
@@ -207,7 +208,7 @@ fn copy_if_needed(conn: &Connection, shared: &CheckpointState, held_at: &mut i64
         let before = frames;
         frames = run_checkpoint(conn, COPY_SQL)?;
         if frames.copied == before.copied {
-            // Somebody reads what stood before.
+            // A reader still uses an older snapshot.
             *held_at = frames.total;
             return Ok(());
         }

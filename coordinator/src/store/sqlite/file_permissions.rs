@@ -1,5 +1,5 @@
-//! The database's files are for its owner's eyes only: they hold the secret that makes the tokens of runs,
-//! and every word of every run. The folder around them may be anybody's.
+//! Restricts the database files to their owner: they hold the secret behind run tokens and the full content
+//! of every run. The folder around them may be accessible to others.
 
 use std::{
     ffi::OsString,
@@ -9,12 +9,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The mode of the files.
 const OWNER_ONLY_MODE: u32 = 0o600;
 
-/// Makes the file before SQLite does, which would make it for all to read; SQLite gives the files beside it the
-/// mode of this one. Files that are there already, from before this was so, are closed to others. What fails
-/// here is SQLite's to tell: it opens the same file next.
+/// Creates the file before SQLite does, which would make it world-readable; SQLite gives companion files the
+/// mode of this one. Existing files of older versions are restricted. Failures are left to SQLite, which
+/// opens the same file next and reports them.
 pub(super) fn restrict_to_owner(path: &Path) {
     match OpenOptions::new().write(true).create_new(true).mode(OWNER_ONLY_MODE).open(path) {
         Ok(_) => {}
@@ -38,6 +37,7 @@ fn remove_others_access(path: &Path) {
         && open_to_others
         && let Err(error) = std::fs::set_permissions(path, Permissions::from_mode(OWNER_ONLY_MODE))
     {
-        tracing::warn!(path = %path.display(), %error, "others can read the database; its owner must close it: chmod 600");
+        tracing::warn!(path = %path.display(), %error, "other users can read the database; its owner must \
+             restrict it: chmod 600");
     }
 }

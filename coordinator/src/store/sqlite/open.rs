@@ -1,4 +1,4 @@
-//! Opens the file: pragmas, schema, the writer's connection.
+//! Opening of a SQLite database: pragmas, schema, the writer's connection.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -15,39 +15,39 @@ use crate::store::{
     sql_store::SqlStore,
 };
 
-/// Pages after which a commit copies the log back: none, for there is a thread for that ([`super::checkpoint`]).
+/// Automatic checkpoints are disabled, since a separate thread does them ([`super::checkpoint`]).
 const CHECKPOINT_PAGES: &str = "0";
 
-/// Bytes that the write-ahead log keeps after a copy.
+/// Size that the write-ahead log keeps after a checkpoint, in bytes.
 const WAL_SIZE_LIMIT: &str = "67108864";
 
 /// SQLite's own limit.
 const PAGES_MAX: u32 = 4_294_967_294;
 
-/// Prepared statements kept by the writer: more than it has.
+/// Prepared statements cached by the writer: more than it has.
 const WRITER_STATEMENTS_MAX: usize = 64;
 
-/// Opens, or makes, the database at `path`.
+/// Opens or creates the database at `path`.
 ///
 /// # Errors
-/// [`StoreError`]: the file cannot be opened, is no database of docket, or a newer docket's.
+/// [`StoreError`] if the file cannot be opened, is not a docket database, or belongs to a newer docket.
 pub async fn open(path: &Path) -> Result<SqlStore, StoreError> {
     open_with_page_limit(path, PAGES_MAX).await
 }
 
-/// As [`open`], and the file never grows past `pages` pages of 4 KiB: what does not fit is
+/// Like [`open`], with a file that never grows past `pages` pages of 4 KiB: writes beyond that fail with
 /// [`StoreError::Full`].
 ///
 /// # Errors
-/// As [`open`].
+/// Like [`open`].
 pub async fn open_with_page_limit(path: &Path, pages: u32) -> Result<SqlStore, StoreError> {
     open_with_options(path, pages, CheckpointMode::BackgroundThread).await
 }
 
-/// As [`open`], with or without checkpoints: for benches.
+/// Like [`open`], with or without checkpoints, for benchmarks.
 ///
 /// # Errors
-/// As [`open`].
+/// Like [`open`].
 pub async fn open_with_checkpoints(path: &Path, checkpoints: CheckpointMode) -> Result<SqlStore, StoreError> {
     open_with_options(path, PAGES_MAX, checkpoints).await
 }
@@ -59,7 +59,7 @@ async fn open_with_options(
 ) -> Result<SqlStore, StoreError> {
     file_permissions::restrict_to_owner(path);
     let (file, runtime) = (path.to_owned(), Handle::current());
-    // A migration of a large file takes long.
+    // Migrating a large file takes long.
     let migrated = tokio::task::spawn_blocking(move || {
         let mut conn =
             open_writer_connection(&file, pages).map_err(|e| open_error(sqlite_driver::to_sqlx_error(e)))?;
@@ -73,8 +73,8 @@ async fn open_with_options(
     SqlStore::start(DbPool::Sqlite(readers), vec![writer])
 }
 
-/// The error of an opening. Its statements are always the same: if SQLite rejects one, the file is to blame. That is the
-/// only sign of a schema whose text was altered.
+/// Converts an error of opening. The statements are always the same, so if SQLite rejects one, the file is to
+/// blame. That is the only sign of a schema whose text was altered.
 pub(super) fn open_error(source: sqlx::Error) -> StoreError {
     match store_error(SqlDialect::Sqlite, "opening", source) {
         StoreError::Internal { backend, doing, source } => StoreError::Damaged { backend, doing, source },
@@ -82,7 +82,7 @@ pub(super) fn open_error(source: sqlx::Error) -> StoreError {
     }
 }
 
-/// The writer's connection. Readers have theirs set in `sqlite_readers.rs`.
+/// Opens the writer's connection. Readers are set up in `sqlite_readers.rs`.
 fn open_writer_connection(path: &Path, pages: u32) -> rusqlite::Result<rusqlite::Connection> {
     let conn = rusqlite::Connection::open_with_flags(
         path,
@@ -91,7 +91,7 @@ fn open_writer_connection(path: &Path, pages: u32) -> rusqlite::Result<rusqlite:
     conn.busy_timeout(Duration::from_millis(BUSY_MS))?;
     conn.execute_batch(&format!(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
-         PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}; PRAGMA journal_size_limit = {JOURNAL_BYTES}; \
+         PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}; PRAGMA journal_size_limit = {WAL_SIZE_LIMIT}; \
          PRAGMA max_page_count = {pages}; PRAGMA cache_size = {CACHE_SIZE};"
     ))?;
     conn.set_prepared_statement_cache_capacity(WRITER_STATEMENTS_MAX);
@@ -102,7 +102,7 @@ fn open_writer_connection(path: &Path, pages: u32) -> rusqlite::Result<rusqlite:
 mod tests {
     use super::*;
 
-    /// What is acknowledged is on the disk, whatever settings the file was opened with before.
+    /// Acknowledged writes are on disk, whatever settings the file was opened with before.
     #[test]
     fn writer_syncs_every_commit() {
         const FULL: i64 = 2;

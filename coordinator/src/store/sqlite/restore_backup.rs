@@ -1,12 +1,13 @@
-//! A backup in the place of the database: `docket db restore`.
+//! Restore of a backup: `docket db restore`.
 //!
-//! SQLite keeps what was committed last in a second file, the write-ahead log, and reads it into whatever database
-//! stands beside it, also one that it does not belong to: that would be damaged, or hold what the backup does not.
-//! So a backup is copied and looked through first; then the database that stands there is closed off (its log is
-//! written into it, and nobody has it open), given a second name, and what belongs to it goes before the copy comes.
+//! SQLite keeps recent commits in a second file, the write-ahead log, and applies it to whatever database has
+//! the matching name, even if it does not belong to it: that database would be damaged or gain data that the
+//! backup does not have. So the backup is copied and checked first; then the existing database is closed off
+//! (its log is written into it, and no one has it open) and given a second name, and its companion files are
+//! removed before the copy is put in place.
 //!
-//! Invariants: whatever fails, the database that stood there is whole under its own name or under the one that is
-//! told; what was put in its place is synced. A death in between is mended by doing it again.
+//! Invariants: whatever fails, the previous database is complete under its own name or under the reported
+//! one; the new one is synced. After a crash the restore can simply be repeated.
 
 use std::{
     fs::{File, OpenOptions, Permissions},
@@ -21,64 +22,61 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::store::db::BUSY_MS;
 
-/// What SQLite writes beside a database.
+/// Suffixes of the files that SQLite creates for a database.
 const COMPANION_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// Looks through a database; of its faults three are told.
+/// Checks a database and reports up to three faults.
 const CHECK_SQL: &str = "PRAGMA quick_check(3)";
 
-/// What was done.
+/// Outcome of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreOutcome {
-    /// Size of the database now.
+    /// Size of the restored database, in bytes.
     pub bytes: u64,
-    /// Where the one is that stood there, if one did.
+    /// Where the previous database was moved to, if there was one.
     pub previous: Option<PathBuf>,
 }
 
-/// A backup that was not put in place. The database is as it was.
+/// A restore that failed. The database is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreBackupError {
     /// The backup is the database.
     #[error("{0} is the database itself; name a backup of it")]
     BackupIsDatabase(PathBuf),
-    /// Somebody has it open.
-    #[error("another process has {0} open; end it first")]
+    /// Another process has the database open.
+    #[error("another process has {0} open; stop it first")]
     InUse(PathBuf),
-    /// The backup is damaged, or no database.
-    #[error("{path} is no database that holds, and was not put in place: {what}")]
+    /// The backup is damaged or not a database.
+    #[error("{path} is not an intact database and was not restored: {what}")]
     InvalidBackup {
-        /// Which.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem found.
         what: String,
     },
-    /// It is another program's.
-    #[error("{0} is not a database of docket; it was not put in place")]
+    /// The file belongs to another program.
+    #[error("{0} is not a docket database; it was not restored")]
     ForeignDatabase(PathBuf),
     /// Another build of docket made its schema.
     #[error(
-        "{0} was made by another build of docket, perhaps a newer one; use that one. It was not put in place"
+        "{0} was made by another build of docket, perhaps a newer one; use that build. It was not restored"
     )]
     SchemaMismatch(PathBuf),
     /// A file cannot be read or written.
     #[error("{path} cannot be {doing}")]
     Files {
-        /// Which.
         path: PathBuf,
-        /// What was being done.
+        /// Operation that failed.
         doing: &'static str,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// Puts a copy of the database at `from` in the place of the one at `at`, which is kept under a name with `stamp` in
-/// it. Blocks its thread.
+/// Replaces the database at `at` with a copy of the one at `from` and keeps the previous one under a name
+/// that contains `stamp`. Blocks the thread.
 ///
 /// # Errors
-/// [`ReplaceError`]: the database at `at` is as it was.
+/// [`RestoreBackupError`] if the restore failed; the database at `at` is unchanged.
 pub fn restore_backup(from: &Path, at: &Path, stamp: &str) -> Result<RestoreOutcome, RestoreBackupError> {
     if let (Ok(from), Ok(at)) = (from.canonicalize(), at.canonicalize())
         && from == at
@@ -92,9 +90,9 @@ pub fn restore_backup(from: &Path, at: &Path, stamp: &str) -> Result<RestoreOutc
     copy_with_wal(from, &copy)?;
     check_backup(from, &copy)?;
     let file = OpenOptions::new().write(true).open(&copy).map_err(file_error(&copy, "opened"))?;
-    file.set_permissions(Permissions::from_mode(0o600)).map_err(file_error(&copy, "closed to others"))?;
+    file.set_permissions(Permissions::from_mode(0o600)).map_err(file_error(&copy, "restricted to its owner"))?;
     file.sync_all().map_err(file_error(&copy, "synced"))?;
-    let bytes = file.metadata().map_err(file_error(&copy, "looked at"))?.len();
+    let bytes = file.metadata().map_err(file_error(&copy, "examined"))?.len();
     let kept = match at.symlink_metadata() {
         Ok(_) => {
             checkpoint_existing(at)?;
@@ -102,7 +100,7 @@ pub fn restore_backup(from: &Path, at: &Path, stamp: &str) -> Result<RestoreOutc
         }
         Err(_) => None,
     };
-    // Before the copy comes: read into it, they would damage it.
+    // Before the copy is put in place: applied to it, they would damage it.
     for end in COMPANION_SUFFIXES {
         match std::fs::remove_file(with_suffix(at, end)) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -132,7 +130,7 @@ fn sync_folder(folder: &Path) -> Result<(), RestoreBackupError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(file_error(folder, "synced"))
 }
 
-/// With its write-ahead log, where somebody copied a database's files as they lay there.
+/// Includes the write-ahead log, if the files of a database were copied as they were.
 fn copy_with_wal(from: &Path, to: &Path) -> Result<(), RestoreBackupError> {
     std::fs::copy(from, to).map_err(file_error(from, "copied"))?;
     if with_suffix(from, "-wal").is_file() {
@@ -142,7 +140,7 @@ fn copy_with_wal(from: &Path, to: &Path) -> Result<(), RestoreBackupError> {
     Ok(())
 }
 
-/// Looks a copy through, and leaves all of it in its one file.
+/// Checks a copy and merges its log into the one file.
 fn check_backup(from: &Path, copy: &Path) -> Result<(), RestoreBackupError> {
     let bad = |error: rusqlite::Error| RestoreBackupError::InvalidBackup {
         path: from.to_owned(),
@@ -162,7 +160,7 @@ fn check_backup(from: &Path, copy: &Path) -> Result<(), RestoreBackupError> {
     let applied: Vec<(u32, String)> = applied.and_then(Iterator::collect).map_err(not_ours)?;
     let known = |(version, hash): &(u32, String)| {
         let step = migrations::SQLITE.iter().find(|step| step.version == *version);
-        step.is_some_and(|step| BlobHash::of(step.sql.as_bytes()).to_string() == *hash)
+        step.is_some_and(|step| BlobHash::hash_bytes(step.sql.as_bytes()).to_string() == *hash)
     };
     if applied.is_empty() {
         return Err(RestoreBackupError::ForeignDatabase(from.to_owned()));
@@ -178,14 +176,14 @@ fn open_exclusive(path: &Path) -> Result<Connection, rusqlite::Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags(path, flags)?;
     opened.busy_timeout(Duration::from_millis(BUSY_MS))?;
-    // Nobody else, or an error; and no file of shared memory.
+    // Exclusive, or an error; and without a shared memory file.
     opened.execute_batch("PRAGMA locking_mode = EXCLUSIVE; SELECT count(*) FROM sqlite_schema")?;
     opened.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     Ok(opened)
 }
 
-/// Writes what was committed last into the database itself, once nobody has it open. One that is damaged stays as it
-/// lies there, with all that belongs to it.
+/// Writes the most recent commits into the database itself once no one has it open. A damaged database is
+/// left as it is, with its companion files.
 fn checkpoint_existing(at: &Path) -> Result<(), RestoreBackupError> {
     match open_exclusive(at) {
         Ok(opened) => drop(opened.close()),
@@ -202,7 +200,7 @@ fn checkpoint_existing(at: &Path) -> Result<(), RestoreBackupError> {
     Ok(())
 }
 
-/// A second name for the database and what belongs to it.
+/// Gives the database and its companion files a second name.
 fn keep_previous(at: &Path, stamp: &str) -> Result<PathBuf, RestoreBackupError> {
     let to = with_suffix(at, &format!(".before-restore-{stamp}"));
     for end in ["", "-wal", "-journal"] {
@@ -212,7 +210,7 @@ fn keep_previous(at: &Path, stamp: &str) -> Result<PathBuf, RestoreBackupError> 
         }
         match std::fs::hard_link(&one, &two) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                return Err(file_error(&two, "written, for it is there already")(error));
+                return Err(file_error(&two, "written, because it already exists")(error));
             }
             Err(_) => drop(std::fs::copy(&one, &two).map_err(file_error(&two, "written"))?),
             Ok(()) => {}

@@ -1,6 +1,6 @@
-//! The one writer of a SQLite file. Its working set outlives a batch, so an append reads nothing; the
-//! statements still carry the fence, so that a second process on the same file is noticed and not
-//! overwritten. It has a thread to itself, which its statements may block.
+//! The only writer of a SQLite file. Its working set outlives a batch, so an append reads nothing; the
+//! statements still check the fence, so that a second process on the same file is detected and not
+//! overwritten. It runs on a dedicated thread, which its statements may block.
 
 use std::{
     sync::Arc,
@@ -23,13 +23,13 @@ use crate::store::{
     },
 };
 
-/// How long others may hold the file before a write gives up.
+/// How long other processes may hold the file before a write gives up.
 const BUSY_MAX: Duration = Duration::from_secs(60);
 
-/// Pause before a busy file is tried again; SQLite has waited itself before it says busy.
+/// Pause before a busy file is tried again; SQLite itself waits before it reports busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// How often a batch is decided again after another process's write was noticed.
+/// How often a batch is decided again after another process's write was detected.
 const STALE_RETRIES_MAX: u32 = 3;
 
 pub(super) struct SqliteWriter {
@@ -52,7 +52,7 @@ impl SqliteWriter {
         DbConn::Sqlite(&mut self.conn)
     }
 
-    /// Forgets what was read, and reads where to continue.
+    /// Clears what was read, and reads where to continue.
     async fn reload(&mut self) -> Result<(), sqlx::Error> {
         let sql = "SELECT coalesce((SELECT max(position) FROM events), 0), coalesce((SELECT max(id) FROM streams), 0)";
         let rows = self.db_conn().query_rows(sql, Vec::new()).await?;
@@ -62,7 +62,7 @@ impl SqliteWriter {
         Ok(())
     }
 
-    /// One transaction for all, decided again as long as that helps.
+    /// Commits the batch in one transaction, decided again as long as that helps.
     async fn commit_with_retries(&mut self, batch: &mut [&mut BatchCommand]) -> Result<(), StoreError> {
         let started = Instant::now();
         let mut stale = 0;
@@ -78,7 +78,7 @@ impl SqliteWriter {
                 }
                 Err(TransactionError::Sql(source)) => source,
             };
-            // Not every error ends a transaction by itself.
+            // Not every error ends the transaction by itself.
             let _ = self.db_conn().execute("ROLLBACK", Vec::new()).await;
             self.set.clear();
             let is_hopeless = match classify_error(SqlDialect::Sqlite, &source) {
@@ -199,9 +199,9 @@ impl BatchCommitter for SqliteWriter {
     }
 
     async fn close(mut self) {
-        // Before the last connection goes: that empties the log.
+        // Before the last connection is closed, since that empties the log.
         self.checkpointer.stop();
-        // What was acknowledged is in the write-ahead log already.
+        // Acknowledged writes are already in the write-ahead log.
         let _ = self.conn.close();
     }
 }

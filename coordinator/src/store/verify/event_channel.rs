@@ -1,5 +1,5 @@
-//! Events handed from the thread that reads them to one that folds them: page by page, each a stretch of bytes
-//! that is used again. Copying an event there costs a tenth of folding it, reading it a second time a third.
+//! Channel of events from a reading thread to a folding thread, in reused pages of bytes. Copying an event
+//! there costs a tenth of folding it; reading it a second time costs a third.
 
 use std::{
     ops::{ControlFlow, Range},
@@ -11,19 +11,19 @@ use docket_schema::{
     ids::{Epoch, EventHash, Position, Seq, Timestamp, Turn},
 };
 
-/// Bytes of a page, at least: the last event may be longer.
+/// Minimum size of a page, in bytes; the last event may extend it.
 const PAGE_BYTES: usize = 128 * 1024;
-/// Pages on their way at most; who reads waits for who folds.
+/// Most pages in transit; the reader then waits for the folding thread.
 const PAGES_IN_FLIGHT: usize = 3;
 
-/// Events, end to end.
+/// Events stored end to end.
 #[derive(Default)]
 struct EventBuffer {
     text: String,
     events: Vec<EventSpan>,
 }
 
-/// An event but for its texts, and where those lie.
+/// Fixed-size fields of an event and the byte ranges of its strings in the page.
 struct EventSpan {
     seq: Seq,
     position: Position,
@@ -78,25 +78,25 @@ impl EventBuffer {
     }
 }
 
-/// Where events are put in. What is left on its page goes out when it is dropped.
+/// Sending end. Dropping it sends the remaining page.
 pub(super) struct EventSender {
     page: EventBuffer,
     full: SyncSender<EventBuffer>,
     empty: Receiver<EventBuffer>,
-    /// The taker wants no more.
+    /// The receiver wants no more events.
     closed: bool,
 }
 
-/// Where they come out.
+/// Receiving end.
 pub(super) struct EventReceiver {
     full: Receiver<EventBuffer>,
     empty: SyncSender<EventBuffer>,
 }
 
-/// Two ends.
+/// Creates both ends.
 pub(super) fn event_channel() -> (EventSender, EventReceiver) {
     let (full, filled) = mpsc::sync_channel(PAGES_IN_FLIGHT);
-    // One more than can be full: one is being read.
+    // One more than can be full, since one is being read.
     let (emptied, empty) = mpsc::sync_channel(PAGES_IN_FLIGHT + 1);
     (
         EventSender { page: EventBuffer::default(), full, empty, closed: false },
@@ -105,7 +105,7 @@ pub(super) fn event_channel() -> (EventSender, EventReceiver) {
 }
 
 impl EventSender {
-    /// Puts an event in; breaks off where nobody takes any more.
+    /// Sends an event; breaks if the receiver is gone.
     pub(super) fn send_event(&mut self, event: &EventRef<'_>) -> ControlFlow<()> {
         if !self.closed {
             self.page.push_event(event);
@@ -131,14 +131,14 @@ impl Drop for EventSender {
 }
 
 impl EventReceiver {
-    /// Hands each event to `each`, in order, until it breaks off or the giver is gone.
+    /// Passes each event to `each`, in order, until it breaks or the sender is gone.
     pub(super) fn for_each_event(self, mut each: impl FnMut(&EventRef<'_>) -> ControlFlow<()>) {
         while let Ok(mut page) = self.full.recv() {
             if page.events().any(|event| each(&event).is_break()) {
                 return;
             }
             page.clear();
-            // The giver may be gone already.
+            // The sender may be gone already.
             drop(self.empty.try_send(page));
         }
     }

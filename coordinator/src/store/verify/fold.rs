@@ -1,4 +1,4 @@
-//! What a stream's events fold into, and which blobs they name.
+//! Folds of a stream's events during verification, and the blobs they reference.
 
 use docket_schema::{
     blob_refs::{self, BlobReference},
@@ -9,10 +9,10 @@ use docket_schema::{
     task::{TaskEvent, TaskEventMeta, TaskRecord},
 };
 
-/// What a stream folds into.
+/// The fold of a stream.
 #[derive(Debug)]
 pub enum StreamFold {
-    /// It is of no kind that folds.
+    /// A kind of stream without a fold.
     None,
     /// A task, once submitted.
     Task(Option<Box<TaskRecord>>),
@@ -55,7 +55,8 @@ fn error_chain(error: &dyn std::error::Error) -> String {
 }
 
 impl StreamFold {
-    /// Folds an event, and adds the blobs it names. Each event is decoded once: that is most of the work.
+    /// Folds an event and collects the blobs it references. Each event is decoded once, which is most of the
+    /// work.
     pub(super) fn apply_event(
         &mut self,
         stream: &StreamId,
@@ -65,7 +66,7 @@ impl StreamFold {
         let unread = |source| CorruptLog::Decode { seq: event.seq, source };
         match self {
             Self::None => {
-                // What this build does not know, it does not fold either.
+                // An event unknown to this build does not fold either.
                 drop(blob_refs::collect_event_blobs(stream, event, named));
                 Ok(())
             }

@@ -1,8 +1,8 @@
-//! Walks the log and names what does not hold: `docket verify`.
+//! Verification of the log: `docket verify`.
 //!
-//! Checked per stream: the chain and its places, the head, the shared history that a fork stands on, blobs
-//! that are named, and that the events fold. Runs are folded where their history begins with `RunStarted`.
-//! A log is read from a [`Store`] or from elsewhere, through a [`LogReader`].
+//! Checked per stream: the hash chain and seqs, the head, the shared history that a fork continues,
+//! referenced blobs, and that the events fold. Runs are folded if their history begins with `RunStarted`. A
+//! log is read from a [`Store`] or elsewhere, through a [`LogReader`].
 
 use std::{
     collections::HashSet,
@@ -30,56 +30,56 @@ use crate::store::{EventLog, EventVisitor, Store, StoreError, archive::stream_uu
 /// Streams listed at once.
 const PAGE_STREAMS: u32 = 1000;
 
-/// Streams walked at once: as many as a store has readers.
+/// Streams verified concurrently: as many as a store has readers.
 const CONCURRENT_STREAMS: usize = 4;
 
-/// Blobs asked for at once.
+/// Blobs per lookup.
 const BLOBS_PER_LOOKUP: usize = 1000;
 
-/// Runs that may stand on each other: more is no history a person made.
+/// Longest chain of runs that continue each other; no person creates a longer one.
 const LINEAGE_MAX: usize = 1000;
 
-/// From where on a stream is worth a second thread.
+/// Length from which a stream is worth a second thread.
 const PARALLEL_FROM_SEQ: Seq = Seq(256);
 
-/// What a verification saw.
+/// Result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct VerifyReport {
-    /// Streams walked.
+    /// Number of streams.
     pub streams: u64,
-    /// Events whose hash was computed again.
+    /// Number of events whose hash was recomputed.
     pub events: u64,
-    /// Blobs that events name; one that two events name counts twice.
+    /// Number of references to blobs; a blob referenced by two events counts twice.
     pub blobs: u64,
-    /// The first thing that does not hold.
+    /// The first fault.
     pub fault: Option<LogFault>,
 }
 
-/// Where a log does not hold.
+/// A fault in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LogFault {
     /// The stream.
     pub stream: StreamId,
-    /// The event; 0 = the stream as a whole.
+    /// The event; 0 for the stream as a whole.
     pub seq: Seq,
-    /// What does not hold, with the stream's name.
+    /// What is wrong, with the stream's name.
     pub what: String,
-    /// It may hold: the event is of a kind or version that this build does not know.
+    /// Whether the log may still be correct: the event has a kind or version unknown to this build.
     pub unknown: bool,
 }
 
-/// What one stream is.
+/// Result of verifying one stream.
 #[derive(Debug)]
 pub struct StreamReport {
-    /// Events whose hash was computed again, those of a shared history left out.
+    /// Number of events whose hash was recomputed, without those of a shared history.
     pub events: u64,
-    /// Blobs that they name; one that two events name counts twice.
+    /// Number of references to blobs; a blob referenced by two events counts twice.
     pub blobs: u64,
-    /// The first thing that does not hold.
+    /// The first fault.
     pub fault: Option<LogFault>,
-    /// What the events fold into.
+    /// The fold of its events.
     pub fold: StreamFold,
-    /// All of them do fold, whatever else does not hold.
+    /// Whether all events fold, regardless of other faults.
     pub all_folded: bool,
 }
 
@@ -92,10 +92,10 @@ impl VerifyReport {
     }
 }
 
-/// Walks the whole log up to the first fault.
+/// Verifies the whole log up to the first fault.
 ///
 /// # Errors
-/// The store cannot be read. What it holds wrongly is in the answer.
+/// Fails if the store cannot be read. Faults in its content are part of the report.
 pub async fn verify_log(store: &dyn Store) -> Result<VerifyReport, StoreError> {
     let mut seen = VerifyReport::default();
     let mut after = None;
@@ -104,7 +104,7 @@ pub async fn verify_log(store: &dyn Store) -> Result<VerifyReport, StoreError> {
         let Some((last, _)) = page.last() else { return Ok(seen) };
         after = Some(last.clone());
         let walks = page.into_iter().map(|(stream, head)| verify_listed_stream(store, stream, head));
-        // In order, so that the first fault is the first by name.
+        // In order, so that the first fault by name is reported.
         let mut walks = futures_util::stream::iter(walks).buffered(CONCURRENT_STREAMS);
         while let Some(walked) = walks.next().await {
             seen.add_stream(walked?);
@@ -115,10 +115,10 @@ pub async fn verify_log(store: &dyn Store) -> Result<VerifyReport, StoreError> {
     }
 }
 
-/// Walks a stream that was listed with this head. It may have gone to the archive since: that is no fault.
+/// Verifies a stream that was listed with this head. If it was archived since, that is not a fault.
 ///
 /// # Errors
-/// As [`verify`].
+/// Like [`verify_log`].
 pub async fn verify_listed_stream(
     store: &dyn Store,
     stream: StreamId,
@@ -134,10 +134,10 @@ pub async fn verify_listed_stream(
     Ok(walked)
 }
 
-/// Walks one stream.
+/// Verifies one stream.
 ///
 /// # Errors
-/// As [`verify`].
+/// Like [`verify_log`].
 pub async fn verify_stream(store: &dyn Store, stream: &StreamId) -> Result<VerifyReport, StoreError> {
     let mut seen = VerifyReport::default();
     let head = EventLog::stream_head(store, stream.clone()).await?;
@@ -145,10 +145,10 @@ pub async fn verify_stream(store: &dyn Store, stream: &StreamId) -> Result<Verif
     Ok(seen)
 }
 
-/// Walks one stream, whose head is said to be `recorded`. It may have gone on since.
+/// Verifies one stream whose recorded head is `recorded`. It may have grown since.
 ///
 /// # Errors
-/// It cannot be read. What it holds wrongly is in the answer.
+/// Fails if the stream cannot be read. Faults in its content are part of the report.
 pub async fn walk_stream<R: LogReader + ?Sized>(
     reader: &R,
     stream: &StreamId,
@@ -157,7 +157,7 @@ pub async fn walk_stream<R: LogReader + ?Sized>(
     let mut walked =
         StreamReport { events: 0, blobs: 0, fault: None, fold: StreamFold::None, all_folded: false };
     let Some(recorded) = recorded else {
-        walked.fault = Some(log_fault(stream, Seq(0), format!("{stream}: there is no such stream")));
+        walked.fault = Some(log_fault(stream, Seq(0), format!("{stream}: the stream does not exist")));
         return Ok(walked);
     };
     let (follows, fold) = match initial_fold(reader, stream).await? {
@@ -175,15 +175,15 @@ pub async fn walk_stream<R: LogReader + ?Sized>(
         chained.broken.is_none() && head != recorded && !has_grown_since(reader, &chained, recorded).await?;
     let short = stale.then(|| {
         let what = if head.seq == recorded.seq {
-            format!("{stream}: event {} is not the one that its head names", head.seq)
+            format!("{stream}: event {} does not match its recorded head", head.seq)
         } else {
-            format!("{stream}: its events end at {}, its head says {}", head.seq, recorded.seq)
+            format!("{stream}: its events end at {}, but its recorded head is {}", head.seq, recorded.seq)
         };
         log_fault(stream, head.seq, what)
     });
     let absent = find_missing_blob(reader, stream, folded.named_blobs).await?;
     walked.all_folded = folded.broken.is_none();
-    // The first by place; at one place, what says most.
+    // The first fault by seq; at one seq, the most informative.
     let faults = [chained.broken, absent, folded.broken, short];
     walked.fault = faults.into_iter().flatten().min_by_key(|fault| fault.seq);
     walked.fold = folded.fold;
@@ -194,7 +194,8 @@ fn log_fault(stream: &StreamId, seq: Seq, what: String) -> LogFault {
     LogFault { stream: stream.clone(), seq, what, unknown: false }
 }
 
-/// Whether the stream only went on since its head was told: it held that head, and has another by now.
+/// Whether the stream has only grown since its head was recorded: it contains that head and has a later one
+/// now.
 async fn has_grown_since<R: LogReader + ?Sized>(
     reader: &R,
     chained: &ChainPass,
@@ -212,12 +213,12 @@ async fn has_grown_since<R: LogReader + ?Sized>(
 #[derive(Clone, Copy)]
 struct WalkRange<'a> {
     stream: &'a StreamId,
-    /// The last event, where not all are wanted.
+    /// The last event, if not all are wanted.
     until: Option<Seq>,
     recorded: Head,
 }
 
-/// Follows the chain.
+/// Verifies the hash chain.
 struct ChainPass {
     stream: StreamId,
     until: Option<Seq>,
@@ -243,14 +244,14 @@ impl ChainPass {
     }
 }
 
-/// Folds.
+/// Folds the events.
 struct FoldPass {
     stream: StreamId,
     until: Option<Seq>,
     fold: StreamFold,
-    /// Blobs that must be stored, and which event says so.
+    /// Blobs that must be stored, each with the event that references it.
     named_blobs: Vec<(BlobHash, Seq)>,
-    /// What the event at hand names.
+    /// References of the current event.
     event_blobs: Vec<BlobReference>,
     broken: Option<LogFault>,
 }
@@ -270,15 +271,14 @@ impl FoldPass {
             self.broken = Some(LogFault { unknown, ..log_fault(&self.stream, event.seq, what) });
             return ControlFlow::Break(());
         }
-        // A file's content may stand in its base's pack instead.
+        // A file's content may be in its base's pack instead.
         let parts = self.event_blobs.drain(..).filter(|named| named.role != BlobRole::FileContent);
         self.named_blobs.extend(parts.map(|named| (named.blob.hash, event.seq)));
         ControlFlow::Continue(())
     }
 }
 
-/// Reads a stream for both, which work beside each other where that is worth it: they have nothing to say to
-/// each other.
+/// Reads a stream for both passes, which are independent and run in parallel where that is worth it.
 async fn run_passes<R: LogReader + ?Sized>(
     reader: &R,
     range: WalkRange<'_>,
@@ -327,7 +327,7 @@ async fn run_passes<R: LogReader + ?Sized>(
     Ok((chained, folded))
 }
 
-/// Each event to both, until both have broken off.
+/// Passes each event to both passes until both have broken off.
 fn fan_out(
     mut one: EventVisitor,
     mut other: impl FnMut(&EventRef<'_>) -> ControlFlow<()> + Send + 'static,
@@ -340,7 +340,7 @@ fn fan_out(
     })
 }
 
-/// Scans; answers what of the log could not be read as it was written.
+/// Scans the stream; returns the description of content that could not be read.
 async fn scan_or_corruption<R: LogReader + ?Sized>(
     reader: &R,
     stream: &StreamId,
@@ -360,13 +360,13 @@ fn visitor_for<P: Send + 'static>(
     Box::new(move |borrowed| event(&mut pass.lock().expect("a pass does not panic"), borrowed))
 }
 
-/// What a scan that has ended left behind.
+/// Returns the pass after its scan has ended.
 fn into_pass<P>(pass: Arc<Mutex<P>>) -> P {
     let pass = Arc::try_unwrap(pass).ok().expect("the scan dropped its half");
     pass.into_inner().expect("a pass does not panic")
 }
 
-/// What a stream's first event follows, and what it folds into.
+/// Returns the hash that a stream's first event must follow, and the initial fold.
 async fn initial_fold<R: LogReader + ?Sized>(
     reader: &R,
     stream: &StreamId,
@@ -383,7 +383,7 @@ async fn initial_fold<R: LogReader + ?Sized>(
     let mut first = read_first_event(reader, stream).await?;
     while let FirstEvent::Forked(forked) = first {
         if lineage.len() >= LINEAGE_MAX {
-            let what = format!("{stream}: it stands on more than {LINEAGE_MAX} runs");
+            let what = format!("{stream}: it continues a chain of more than {LINEAGE_MAX} runs");
             return Ok(Err(log_fault(stream, Seq(1), what)));
         }
         first = read_first_event(reader, &StreamId::Run(forked.parent)).await?;
@@ -405,7 +405,7 @@ async fn initial_fold<R: LogReader + ?Sized>(
         let (chained, folded) = run_passes(reader, range, follows, fold).await?;
         let broken = chained.broken.into_iter().chain(folded.broken).min_by_key(|fault| fault.seq);
         if let Some(broken) = broken.or_else(|| {
-            let what = format!("{stream}: {} of its parent {parent} is not what it stands on", forked.seq);
+            let what = format!("{stream}: {} of its parent {parent} is not the event it continues", forked.seq);
             (chained.chain.head() != stands_on).then(|| log_fault(stream, Seq(1), what))
         }) {
             return Ok(Err(broken));
@@ -416,7 +416,7 @@ async fn initial_fold<R: LogReader + ?Sized>(
     Ok(Ok((follows, fold)))
 }
 
-/// What a run's stream begins with.
+/// Kind of a run's first event.
 enum FirstEvent {
     None,
     Started,
@@ -433,20 +433,20 @@ async fn read_first_event<R: LogReader + ?Sized>(
         *first = match RunEvent::decode(event.kind, event.version, event.payload) {
             Ok(RunEvent::RunStarted(_)) => FirstEvent::Started,
             Ok(RunEvent::Forked(forked)) => FirstEvent::Forked(Box::new(forked)),
-            // What does not decode is found again when it is folded.
+            // A decoding error is found again when the event is folded.
             Err(_) if event.kind == "RunStarted" => FirstEvent::Started,
             Ok(_) | Err(_) => FirstEvent::Other,
         };
         ControlFlow::Break(())
     });
-    // What cannot be read is found again, and named, by whoever reads all of it.
+    // An unreadable event is found again and reported by the full scan.
     Ok(match scan_or_corruption(reader, stream, look).await? {
         None => into_pass(found),
         Some(_) => FirstEvent::Other,
     })
 }
 
-/// The first event that names a blob which is not stored.
+/// Finds the first event that references a blob which is not stored.
 async fn find_missing_blob<R: LogReader + ?Sized>(
     reader: &R,
     stream: &StreamId,
@@ -458,7 +458,7 @@ async fn find_missing_blob<R: LogReader + ?Sized>(
             part.iter().map(|(hash, _)| *hash).filter(|hash| !known.contains(hash)).collect();
         known.extend(reader.find_present_blobs(asked.into_iter().collect()).await?);
         if let Some((hash, seq)) = part.iter().find(|(hash, _)| !known.contains(hash)) {
-            let what = format!("{stream}: event {seq} names blob {hash}, which is not stored");
+            let what = format!("{stream}: event {seq} references blob {hash}, which is not stored");
             return Ok(Some(log_fault(stream, *seq, what)));
         }
     }

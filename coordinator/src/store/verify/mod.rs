@@ -1,4 +1,4 @@
-//! Checks of what is stored: the log walked from end to end, and the projections derived from it again.
+//! Checks of stored data: verification of the log, and rebuild of the projections.
 
 mod event_channel;
 mod fold;

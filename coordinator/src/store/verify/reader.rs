@@ -1,4 +1,4 @@
-//! Where a log is read from while it is walked.
+//! Source of the log during verification.
 
 use std::future::Future;
 
@@ -9,25 +9,25 @@ use docket_schema::{
 
 use crate::store::{BlobStore, EventLog, EventVisitor, Store, StoreError};
 
-/// A source of the events of a log.
+/// A source of a log's events.
 pub trait LogReader: Sync {
-    /// Why it cannot be read.
+    /// Error of a failed read.
     type Error: Send;
 
-    /// Whether a second thread saves time: where reading costs little compared with the work on what was read.
+    /// Whether a second thread saves time, because reading is cheap compared with processing.
     fn should_fold_in_parallel(&self) -> bool;
 
-    /// What is wrong with the log, in words, if that caused the error; other errors are given back.
+    /// Describes what is wrong with the log if that caused the error; other errors are returned.
     ///
     /// # Errors
     /// The error itself.
     fn into_corruption(error: Self::Error) -> Result<String, Self::Error>;
 
-    /// As [`EventLog::head`].
+    /// Like [`EventLog::stream_head`].
     fn stream_head(&self, stream: StreamId)
     -> impl Future<Output = Result<Option<Head>, Self::Error>> + Send;
 
-    /// As [`EventLog::scan`].
+    /// Like [`EventLog::scan_events`].
     fn scan_events(
         &self,
         stream: StreamId,
@@ -35,7 +35,7 @@ pub trait LogReader: Sync {
         each: EventVisitor,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// As [`BlobStore::blobs_present`].
+    /// Like [`BlobStore::find_present_blobs`].
     fn find_present_blobs(
         &self,
         hashes: Vec<BlobHash>,

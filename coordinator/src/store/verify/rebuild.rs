@@ -1,5 +1,5 @@
-//! Derives every projection from the log again, compares, and corrects it: tasks, runs, and the head and fence of each
-//! stream. Runs within one transaction; memory holds a page of streams and a few words per run.
+//! Rebuild: derives every projection from the log, compares, and corrects it: tasks, runs, and the head and
+//! fence of each stream. Uses one transaction; memory holds a page of streams and a few words per run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ struct ProjectionRebuild {
     budgets: BTreeMap<BatchId, BudgetRow>,
 }
 
-/// Derives, compares, and writes what the log says; within the caller's transaction.
+/// Derives, compares and corrects the projections within the caller's transaction.
 pub(crate) async fn rebuild_projections(
     conn: &mut DbConn<'_>,
     seen: &RebuildProgress,
@@ -64,7 +64,7 @@ pub(crate) async fn rebuild_projections(
         queues: BTreeMap::new(),
         budgets: BTreeMap::new(),
     };
-    // Tasks first: they say which run belongs to whom, and under which fence.
+    // Tasks first: they determine which task a run belongs to, and its fence.
     for class in ["task/", "run/", "queue/", "system/"] {
         if class == "run/" {
             task_runs::add_imported_runs(conn, &mut work.runs).await?;
@@ -189,7 +189,7 @@ impl ProjectionRebuild {
         }
     }
 
-    /// Compares a derived row with the stored one, and corrects it. The first column is the key.
+    /// Compares a derived row with the stored one and corrects it. The first column is the key.
     async fn compare_row(
         &mut self,
         conn: &mut DbConn<'_>,
@@ -228,7 +228,7 @@ impl ProjectionRebuild {
         Ok(())
     }
 
-    /// Stubs of archived streams: what `system/archive` says, and nothing else.
+    /// Rebuilds the stubs of archived streams from `system/archive` alone.
     async fn rebuild_stubs(&mut self, conn: &mut DbConn<'_>) -> Result<(), TransactionError> {
         let stubs = derive_stubs(conn).await?;
         for stub in stubs.values() {
@@ -251,7 +251,7 @@ impl ProjectionRebuild {
         Ok(())
     }
 
-    /// Rows without a stream.
+    /// Deletes rows without a stream.
     async fn delete_stray_rows(
         &mut self,
         conn: &mut DbConn<'_>,

@@ -1,4 +1,4 @@
-//! Budgets and use of batches, compared with the log.
+//! Rebuild of batch budgets and usage.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::store::{
     writer::event_spending,
 };
 
-/// What was counted of a run, and the sum of its events up to there.
+/// The usage counted for a run, and the sum of its events up to that point.
 #[derive(Debug, Default)]
 pub(crate) struct RunUsageCheck {
     counted_seq: u64,
@@ -26,7 +26,7 @@ pub(crate) struct RunUsageCheck {
 }
 
 impl RunUsageCheck {
-    /// Reads what was counted of a run, if anything.
+    /// Loads the usage counted for a run, if any.
     pub(crate) async fn load(conn: &mut DbConn<'_>, run: RunId) -> Result<Option<Self>, TransactionError> {
         let sql = "SELECT counted_seq, tokens, cost_nusd FROM run_usage WHERE run = $1";
         let found = conn.query_rows(sql, vec![SqlArg::from_uuid(run.0)]).await?;
@@ -43,7 +43,7 @@ impl RunUsageCheck {
         Ok(())
     }
 
-    /// Compares, and corrects the row.
+    /// Compares and corrects the row.
     pub(crate) async fn compare_and_correct(
         self,
         conn: &mut DbConn<'_>,
@@ -75,7 +75,7 @@ impl RunUsageCheck {
     }
 }
 
-/// Compares the budgets of batches, and the sums of their runs, with what the log says, and corrects them.
+/// Compares the budgets of batches, and the sums over their runs, with the log and corrects them.
 pub(crate) async fn rebuild_budgets(
     conn: &mut DbConn<'_>,
     derived: &BTreeMap<BatchId, BudgetRow>,
@@ -99,7 +99,7 @@ pub(crate) async fn rebuild_budgets(
         let is =
             (derived.get(&batch).cloned().unwrap_or_default(), sums.get(&batch).copied().unwrap_or_default());
         let was = stored.get(&batch);
-        // A row with no budget and no use equals none.
+        // A row with no budget and no usage equals a missing row.
         if was.map_or_else(|| is == Default::default(), |was| *was == is) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Dependencies and queue settings, compared with the log.
+//! Rebuild of dependencies and queue settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::store::{
     db::{DbConn, SqlArg, TransactionError},
 };
 
-/// Compares which task waits for which with what the log says, and corrects it.
+/// Compares the dependencies with the log and corrects them.
 pub(crate) async fn rebuild_dependencies(
     conn: &mut DbConn<'_>,
     derived: &mut BTreeSet<(TaskId, TaskId)>,
@@ -41,7 +41,7 @@ pub(crate) async fn rebuild_dependencies(
     Ok(())
 }
 
-/// Compares the settings of queues with what the log says, and corrects them.
+/// Compares the settings of queues with the log and corrects them.
 pub(crate) async fn rebuild_queues(
     conn: &mut DbConn<'_>,
     derived: &mut BTreeMap<QueueName, QueueSettings>,

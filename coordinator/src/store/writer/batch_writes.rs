@@ -1,4 +1,4 @@
-//! The rows that a batch writes, as its working set collects them.
+//! Rows that a batch writes, collected by its working set.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,7 +18,7 @@ use crate::store::{
     db::row::{BudgetRow, RunRow, StreamRow},
 };
 
-/// An event that is about to be written.
+/// An event to be written.
 #[derive(Debug, Clone)]
 pub(crate) struct EventRow {
     pub(crate) stream_id: i64,
@@ -33,66 +33,66 @@ pub(crate) struct EventRow {
     pub(crate) hash: EventHash,
 }
 
-/// The change of a lease's deadline where its task stays running.
+/// Change of a lease's deadline while its task stays running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeadlineChange {
     Keep,
     Set(Timestamp),
 }
 
-/// A change of whether one task waits for another.
+/// Start or end of a dependency between two tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DependencyChange {
     Added,
     Removed,
 }
 
-/// A worker that was heard of, and what it said of itself.
+/// A worker that was heard from, and what it reported about itself.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WorkerUpdate {
-    /// Empty = as before.
+    /// Empty if unchanged.
     pub(crate) name: String,
     pub(crate) seen_at: Timestamp,
-    /// A [`WorkerAbout`](docket_schema::wire::WorkerAbout) in JSON; none = as before.
+    /// A [`WorkerAbout`](docket_schema::api::WorkerAbout) in JSON; `None` if unchanged.
     pub(crate) about: Option<String>,
-    /// None = as before.
+    /// `None` if unchanged.
     pub(crate) capacity: Option<WorkerCapacity>,
 }
 
-/// A stream that goes into the archive.
+/// A stream that is being archived.
 #[derive(Debug)]
 pub(crate) struct RemovedStream {
     pub(crate) stream_id: i64,
     pub(crate) stub: ArchiveStub,
 }
 
-/// See the module.
+/// The rows of a batch; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct BatchWrites {
     pub(crate) events: Vec<EventRow>,
-    /// Streams that change, as the database has them; `None` = new.
+    /// Changed streams as stored in the database; `None` for new ones.
     pub(crate) streams: BTreeMap<StreamId, Option<StreamRow>>,
-    /// Tasks that change.
+    /// Changed tasks.
     pub(crate) tasks: BTreeMap<TaskId, DeadlineChange>,
     pub(crate) new_runs: BTreeMap<RunId, RunRow>,
     pub(crate) runs: BTreeMap<RunId, RunChange>,
     pub(crate) deadlines: BTreeMap<TaskId, (Epoch, Timestamp)>,
     pub(crate) workers: BTreeMap<IncarnationId, WorkerUpdate>,
     pub(crate) lease_answers: BTreeMap<IncarnationId, (u64, String)>,
-    /// Queues whose settings change.
+    /// Queues with changed settings.
     pub(crate) queues: BTreeMap<QueueName, QueueSettings>,
-    /// Batches whose budgets are set, or used up.
+    /// Batches whose budget was set or used up.
     pub(crate) budgets: BTreeMap<BatchId, BudgetRow>,
-    /// Changes of which task waits for which: by the one that is waited for, then by the one that waits.
+    /// Changed dependencies, by dependency and then by dependent.
     pub(crate) dependencies: BTreeMap<(TaskId, TaskId), DependencyChange>,
-    /// Rows of the inbox that are tasks now (`None`), or are refused, and why.
+    /// Rows of the inbox that became tasks (`None`), or the reason of their rejection.
     pub(crate) inbox: BTreeMap<String, Option<String>>,
     pub(crate) blobs: BTreeMap<BlobHash, PackedBlob>,
-    /// Blobs named, and so kept from garbage collection.
+    /// Referenced blobs, which are thereby protected from garbage collection.
     pub(crate) touched: HashSet<BlobHash>,
-    /// Streams that are archived.
+    /// Archived streams.
     pub(crate) removed: Vec<RemovedStream>,
-    /// Streams that come back, whose stubs go.
+    /// Restored streams, whose stubs are deleted.
     pub(crate) restored: Vec<StreamId>,
     pub(crate) now: Timestamp,
 }
@@ -108,7 +108,7 @@ impl BatchWrites {
             && self.touched.is_empty()
     }
 
-    /// Notes which tasks `task` waits for now, and which no longer.
+    /// Records which dependencies `task` gains and loses.
     pub(crate) fn record_dependencies(&mut self, task: TaskId, before: &[TaskId], after: &[TaskId]) {
         let begins =
             after.iter().filter(|on| !before.contains(on)).map(|on| ((*on, task), DependencyChange::Added));
@@ -117,7 +117,7 @@ impl BatchWrites {
         self.dependencies.extend(begins.chain(ends));
     }
 
-    /// Whether the stream is removed: the database still has it until this batch is written.
+    /// Whether the stream is removed by this batch; the database has it until the batch is written.
     pub(crate) fn is_removed(&self, stream: &StreamId) -> bool {
         self.removed.iter().any(|removed| removed.stub.stream == *stream)
     }

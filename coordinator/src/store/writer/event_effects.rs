@@ -1,4 +1,4 @@
-//! What a single event changes in the projections: read the same way when it is written and when they are rebuilt.
+//! Effects of a single event on the projections, used for writes as well as for rebuilds.
 
 use docket_schema::{
     event::{Envelope, NewEvent, TypedEvent as _},
@@ -10,33 +10,34 @@ use docket_schema::{
 
 use crate::store::{StoreError, api::corrupt_error, db::row::BudgetRow};
 
-/// The event, without its place in the log.
+/// Returns the event without its position in the log.
 pub(crate) fn into_new_event(event: Envelope) -> NewEvent {
     NewEvent { kind: event.kind, version: event.version, turn: event.turn, payload: event.payload }
 }
 
-/// The change of a run's row.
+/// Change of a run's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunChange {
     pub(crate) to: &'static str,
-    /// Only where the row's stage is this one.
+    /// Applies only if the row's stage is this one.
     pub(crate) from: Option<&'static str>,
     pub(crate) ended_at: Option<Timestamp>,
 }
 
-/// The fork a stream begins with: its first event follows the parent's, not nothing.
+/// Decodes the fork that a stream begins with: its first event follows the parent's hash, not none.
 pub(crate) fn decode_fork(event: &NewEvent) -> Option<Forked> {
     if event.kind == "Forked" { serde_json::from_str(event.payload.as_str()).ok() } else { None }
 }
 
-/// The settings that an event of a queue's stream sets.
+/// Decodes the settings from an event of a queue's stream.
 pub(crate) fn decode_queue_settings(event: &NewEvent) -> Option<QueueSettings> {
     match QueueEvent::decode(&event.kind, event.version, event.payload.as_str()).ok()? {
         QueueEvent::QueueSet(set) => Some(set.settings),
     }
 }
 
-/// The change that an event makes to the row of its run. Names alone decide, but for the end's outcome.
+/// Returns the change that an event makes to its run's row. The kind alone decides, except for the outcome at
+/// the end.
 pub(crate) fn run_change(event: &NewEvent, at: Timestamp) -> Option<RunChange> {
     let change = |to, from| Some(RunChange { to, from, ended_at: None });
     match event.kind.as_str() {
@@ -48,7 +49,7 @@ pub(crate) fn run_change(event: &NewEvent, at: Timestamp) -> Option<RunChange> {
         "RunPaused" => change("paused", None),
         "BlockerAnswered" => change("living", Some("blocked")),
         "ChildAnswered" => {
-            // It stays blocked while other children work.
+            // The run stays blocked while other children are active.
             let answer: ChildAnswered = serde_json::from_str(event.payload.as_str()).ok()?;
             if answer.more { None } else { change("living", Some("blocked")) }
         }
@@ -57,7 +58,7 @@ pub(crate) fn run_change(event: &NewEvent, at: Timestamp) -> Option<RunChange> {
     }
 }
 
-/// The row that an event of `system/budgets` gives to its batch.
+/// Returns the batch's row according to an event of `system/budgets`.
 pub(crate) fn decode_budget_change(event: &NewEvent) -> Option<(BatchId, BudgetRow)> {
     if !matches!(event.kind.as_str(), "BudgetSet" | "BudgetSpent") {
         return None;
@@ -71,7 +72,7 @@ pub(crate) fn decode_budget_change(event: &NewEvent) -> Option<(BatchId, BudgetR
     }
 }
 
-/// The tokens and money that an event of a run used.
+/// Returns the tokens and cost that a run's event used.
 pub(crate) fn event_spending(event: &Envelope) -> Result<BatchSpending, StoreError> {
     if event.kind != "ModelAnswered" {
         return Ok(BatchSpending::default());

@@ -31,43 +31,43 @@ pub(crate) type FlowPosition = (i64, TaskId);
 /// The beginning of a flow.
 pub(crate) const FLOW_START: FlowPosition = (i64::MIN, TaskId(uuid::Uuid::nil()));
 
-/// See the module.
+/// Scan state of a coordinator's lease requests; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseCursor {
     flows: BTreeMap<String, FlowPosition>,
     /// When the last full scan ended, and how long it took.
     last_scan: Option<(Instant, Duration)>,
-    /// When each flow was last served.
+    /// When each flow's group was last served.
     pub(crate) turns: FairShareTurns,
     /// If there are more flows than one scan covers: the first flow after those that were scanned.
     pub(crate) next_window: usize,
 }
 
 impl LeaseCursor {
-    /// The flows and places, if they are fresh enough to be used.
+    /// Returns the flows and positions if they are recent enough.
     pub(crate) fn fresh_flows(&self) -> Option<&BTreeMap<String, FlowPosition>> {
         self.last_scan
             .filter(|(at, took)| at.elapsed() < RESCAN_INTERVAL.max(*took * SCAN_SHARE))
             .map(|_| &self.flows)
     }
 
-    /// Whether a full scan is due, if the cursor found nothing.
+    /// Whether a full scan is due if the cursor found nothing.
     pub(crate) fn can_rescan(&self) -> bool {
         self.last_scan.is_none_or(|(at, took)| took < CHEAP_SCAN_MAX || at.elapsed() >= took * SCAN_SHARE)
     }
 
-    /// A full scan found these flows.
+    /// Records the flows that a full scan found.
     pub(crate) fn record_scan(&mut self, flows: impl Iterator<Item = String>, took: Duration) {
         self.flows = flows.map(|flow| (flow, FLOW_START)).collect();
         self.last_scan = Some((Instant::now(), took));
     }
 
-    /// A full scan took so long, with the reads of each flow's first tasks.
+    /// Records how long a full scan took, including the reads of each flow's first tasks.
     pub(crate) fn record_scan_time(&mut self, took: Duration) {
         self.last_scan = Some((Instant::now(), took));
     }
 
-    /// The first task of a known flow is here; `None` = it has none.
+    /// Moves a known flow to its first task; `None` if it has none.
     pub(crate) fn move_to(&mut self, flow: &str, first: Option<FlowPosition>) {
         match (self.flows.get_mut(flow), first) {
             (Some(place), Some(first)) => *place = first,
@@ -76,7 +76,7 @@ impl LeaseCursor {
         }
     }
 
-    /// This coordinator made a task available.
+    /// Records a task that this coordinator made available.
     pub(crate) fn note_available(&mut self, flow: String, record: &TaskRecord) {
         self.move_back(flow, (record.lease_rank(), record.id));
     }
@@ -87,12 +87,13 @@ impl LeaseCursor {
     }
 }
 
-/// The tasks that a coordinator's other writers make available, for the writer that leases.
+/// Tasks made available by a coordinator's other writers, for the writer that leases.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AvailabilityHints(Arc<Mutex<LeaseCursor>>);
 
 impl AvailabilityHints {
-    /// Passes on what a writer's committed transaction made available: all that its own cursor, empty before, holds.
+    /// Publishes the tasks that a writer's committed transaction made available: everything in its own
+    /// cursor, which was empty before.
     pub(crate) fn publish(&self, made: LeaseCursor) {
         if !made.flows.is_empty() {
             let mut hints = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +101,7 @@ impl AvailabilityHints {
         }
     }
 
-    /// Moves what was passed on into the cursor of the writer that leases.
+    /// Moves published hints into the cursor of the writer that leases.
     pub(crate) fn drain_into(&self, cursor: &mut LeaseCursor) {
         let hints = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         hints.flows.into_iter().for_each(|(flow, here)| cursor.move_back(flow, here));
@@ -123,7 +124,7 @@ mod tests {
         cursor.move_to("c", Some((1, id(1))));
         let known = |cursor: &LeaseCursor| cursor.fresh_flows().expect("fresh").clone();
         assert_eq!(known(&cursor), BTreeMap::from([("a".to_owned(), (7, id(1)))]));
-        // Another writer makes tasks available, twice before this one asks.
+        // Another writer makes tasks available, twice before this one checks.
         let hints = AvailabilityHints::default();
         for rank in [5, 6] {
             let mut made = LeaseCursor::default();
@@ -133,7 +134,7 @@ mod tests {
         hints.drain_into(&mut cursor);
         hints.drain_into(&mut cursor);
         assert_eq!(known(&cursor), BTreeMap::from([("a".to_owned(), (5, id(2)))]));
-        // A scan that took long stays valid for long.
+        // The result of a slow scan stays valid for longer.
         cursor.record_scan(["a".to_owned()].into_iter(), Duration::from_secs(60));
         assert!(!cursor.can_rescan());
     }

@@ -1,4 +1,4 @@
-//! What the lease requests of a batch read once for all of them.
+//! Data read once for all lease requests of a batch.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,33 +10,33 @@ use docket_schema::{
 
 use crate::decide::FlowHead;
 
-/// See the module. The batch's own changes are not in it.
+/// Reads shared by a batch's lease requests. Does not include the batch's own changes.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseReads {
     pub(crate) requests: usize,
-    /// Leases that all of them ask for together.
+    /// Total number of leases requested.
     pub(crate) leases_wanted: usize,
-    /// Their workers; `None` = the database does not know it.
+    /// The requesting workers; `None` if unknown to the database.
     pub(crate) workers: HashMap<IncarnationId, Option<StoredWorker>>,
-    /// Settings of queues, and the batches whose budget is spent.
+    /// Settings of queues, and batches whose budget is used up.
     pub(crate) queues: Option<(HashMap<QueueName, QueueSettings>, HashSet<BatchId>)>,
     pub(crate) heads: Option<CachedHeads>,
-    /// On PostgreSQL: a choice under limits is expected, so its lock is taken before anything else.
+    /// PostgreSQL only: a choice under limits is expected, so its lock is taken first.
     pub(crate) expects_limits: bool,
     /// Running tasks, read under that lock.
     pub(crate) running: Option<Vec<RunningTask>>,
-    /// A choice depended on limits.
+    /// Whether a choice depended on limits.
     pub(crate) depended_on_limits: bool,
-    /// How long a worker counts as alive after it was last heard of.
+    /// How long a worker counts as alive after it was last heard from, in milliseconds.
     pub(crate) lease_ms: u64,
-    /// Queues of one task that a living worker serves by name.
+    /// Single-task queues that a living worker claims by name.
     pub(crate) claimed_queues: Option<HashSet<QueueName>>,
 }
 
-/// A worker as the database knows it.
+/// A worker as stored in the database.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredWorker {
-    /// A person wants it to take no more.
+    /// Whether a person asked it to drain.
     pub(crate) drain: bool,
     /// Number of its last request that got leases, and these leases in JSON.
     pub(crate) cached_answer: Option<(u64, String)>,
@@ -47,11 +47,11 @@ pub(crate) struct StoredWorker {
 pub(crate) struct CachedHeads {
     pub(crate) flows: Vec<Flow>,
     pub(crate) heads: Vec<FlowHead>,
-    /// So many were read of each: a flow with fewer has no more.
+    /// Number of tasks read per flow: a flow with fewer has no more.
     pub(crate) limit: usize,
 }
 
-/// A running task, as limits see it.
+/// A running task, as far as limits depend on it.
 #[derive(Debug, Clone)]
 pub(crate) struct RunningTask {
     pub(crate) id: TaskId,

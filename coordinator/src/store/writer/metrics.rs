@@ -1,4 +1,4 @@
-//! What the store's writers count.
+//! Metrics of the store's writers.
 
 use std::{
     sync::{
@@ -11,10 +11,9 @@ use std::{
 use super::{progress::WriterProgress, write_command::BatchCommand};
 use crate::{metrics::Histogram, store::StoreMetrics};
 
-/// Commands of one transaction.
+/// Histogram bounds for commands per transaction.
 const BATCH_BOUNDS: [u64; 9] = [1, 2, 4, 8, 16, 32, 128, 512, 1024];
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct WriterMetrics {
     appends: AtomicU64,
@@ -39,14 +38,14 @@ impl WriterMetrics {
         }
     }
 
-    /// The progress of a further writer.
+    /// Adds a writer and returns its progress.
     pub(crate) fn add_writer(&self) -> Arc<WriterProgress> {
         let progress = Arc::new(WriterProgress::default());
         self.writers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&progress));
         progress
     }
 
-    /// The progress of every writer, in the order of their queues.
+    /// Returns the progress of every writer, in queue order.
     pub(crate) fn writers(&self) -> Vec<Arc<WriterProgress>> {
         self.writers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

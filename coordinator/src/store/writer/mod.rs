@@ -1,9 +1,10 @@
-//! How writes reach the database: commands in a bounded queue, a working set for each batch, and the rows that a batch
-//! writes. What a command means is decided in `plan/`.
+//! Write path: commands in a bounded queue, a working set for each batch, and the rows that a batch writes.
+//! The meaning of a command is decided in `plan/`.
 //!
-//! An append from its caller to its answer: `SqlStore::append` makes a request of it and waits for its reply; the request
-//! passes through the queue ([`write_queue`]) to the writer of its database (`sqlite/writer.rs`, `postgres/writer.rs`),
-//! which has the batch decided (`plan::plan_batch`), writes the rows and commits; then the queue sends the reply.
+//! An append from call to reply: `SqlStore::append` builds a request and waits for its reply; the request
+//! passes through the queue ([`write_queue`]) to its database's writer (`sqlite/writer.rs`,
+//! `postgres/writer.rs`), which has the batch decided (`plan::plan_batch`), writes the rows and commits; then
+//! the queue sends the reply.
 
 mod batch_writes;
 mod event_effects;

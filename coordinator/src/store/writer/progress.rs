@@ -1,8 +1,8 @@
-//! Whether the store's writers make progress. A lock that is never given back, a disk that hangs or a database that is
-//! gone would otherwise be silence: here it becomes a reason for `/readyz` and a line in the log.
+//! Progress of the store's writers. A lock that is never released, a hanging disk or an unreachable database
+//! would otherwise go unnoticed: here it becomes a reason for `/readyz` and a log line.
 //!
-//! Invariants: time is monotonic, so a stepped clock is no stall. Only a transaction that the database carried out, or
-//! that a decision refused, counts as progress: a stall lasts over all tries until one of them succeeds.
+//! Invariants: time is monotonic, so a stepped clock is not a stall. Only a transaction that the database
+//! executed, or that a decision refused, counts as progress: a stall lasts over all tries until one succeeds.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -11,12 +11,12 @@ use std::{
 
 use crate::store::WriterStall;
 
-/// A writer without progress for so long, while work waits for it, is stuck. Far above the longest usual transaction,
-/// well below a lease.
+/// Time without progress, while work is waiting, after which a writer counts as stuck. Far above the longest
+/// usual transaction and well below a lease.
 const STALL_AFTER: Duration = Duration::from_secs(5);
 
 /// Another session (PostgreSQL) or process (SQLite) holds a lock.
-pub(crate) const LOCK_HELD: &str = "another session or process holds a lock that it needs";
+pub(crate) const LOCK_HELD: &str = "another session or process holds a lock it needs";
 
 /// A standby, or an old primary after a failover.
 pub(crate) const READ_ONLY: &str = "the database is read-only";
@@ -30,9 +30,9 @@ pub(crate) struct WriterProgress(Mutex<WriterState>);
 
 #[derive(Debug, Default)]
 struct WriterState {
-    /// Since when it has had work and made no progress.
+    /// Time since when it has had work and made no progress.
     stuck_since: Option<Instant>,
-    /// Since when nothing is in hand, once a transaction has ended.
+    /// Time since when it has been idle after a transaction.
     idle_since: Option<Instant>,
     doing: &'static str,
     in_progress: usize,
@@ -44,11 +44,11 @@ impl WriterProgress {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The writer begins a transaction for so many requests.
+    /// Records that a transaction for this many requests begins.
     pub(crate) fn begin_transaction(&self, doing: &'static str, requests: usize) {
         let mut state = self.lock_state();
         if state.idle_since.take().is_some_and(|since| since.elapsed() >= STALL_AFTER) {
-            // What failed before a long idle time says nothing about this transaction.
+            // A failure before a long idle time says nothing about this transaction.
             state.stuck_since = None;
         }
         state.stuck_since.get_or_insert_with(Instant::now);
@@ -56,12 +56,12 @@ impl WriterProgress {
         state.in_progress = requests;
     }
 
-    /// A try failed at this; the writer tries again.
+    /// Records an obstacle to a try; the writer tries again.
     pub(crate) fn record_error(&self, obstacle: &'static str) {
         self.lock_state().last_error = Some(obstacle);
     }
 
-    /// The transaction has ended, one way or the other.
+    /// Records the end of the transaction, successful or not.
     pub(crate) fn end_transaction(&self, is_progress: bool) {
         let mut state = self.lock_state();
         state.in_progress = 0;
@@ -72,11 +72,12 @@ impl WriterProgress {
         }
     }
 
-    /// The stall of the writer while so many requests wait in its queue.
+    /// Returns the writer's stall while this many requests wait in its queue.
     pub(crate) fn find_stall(&self, queued: usize) -> Option<WriterStall> {
         let state = self.lock_state();
         if state.in_progress + queued == 0 {
-            // What failed was answered, and nothing waits: the next request shows more.
+            // The failure was returned to the caller and nothing waits: the next request shows whether it
+            // persists.
             return None;
         }
         let stalled_for = state.stuck_since?.elapsed();

@@ -1,4 +1,4 @@
-//! Rows of dependencies, queue settings, budgets and the inbox, as a batch writes them.
+//! Rows of dependencies, queue settings, budgets and the inbox written by a batch.
 
 use super::{
     batch_writes::{BatchWrites, DependencyChange},
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::store::db::{SqlArg, row::budget_limit_arg};
 
-/// Dependencies that begin and end.
+/// Added and removed dependencies.
 pub(crate) fn dependency_writes(writes: &BatchWrites) -> [RowWrite; 2] {
     let mut begins = RowWrite::insert(
         "INSERT INTO task_dependencies (dependency, task) {rows} ON CONFLICT (dependency, task) DO NOTHING",
@@ -33,7 +33,6 @@ pub(crate) fn dependency_writes(writes: &BatchWrites) -> [RowWrite; 2] {
     [begins, ends]
 }
 
-/// Settings of queues.
 pub(crate) fn queue_writes(writes: &BatchWrites) -> RowWrite {
     let mut write = RowWrite::insert(
         "INSERT INTO queues (name, paused, running_max) {rows} ON CONFLICT (name) DO UPDATE SET \
@@ -51,7 +50,6 @@ pub(crate) fn queue_writes(writes: &BatchWrites) -> RowWrite {
     write
 }
 
-/// Budgets of batches.
 pub(crate) fn budget_writes(writes: &BatchWrites) -> RowWrite {
     let mut write = RowWrite::insert(
         "INSERT INTO batch_budgets (batch, tokens_max, cost_max_nusd, spent) {rows} ON CONFLICT (batch) DO UPDATE SET \
@@ -69,7 +67,7 @@ pub(crate) fn budget_writes(writes: &BatchWrites) -> RowWrite {
     write
 }
 
-/// Rows of the inbox that are tasks now, and rows that are refused.
+/// Rows of the inbox that became tasks, and rejected rows.
 pub(crate) fn inbox_writes(writes: &BatchWrites) -> [RowWrite; 2] {
     let mut taken = RowWrite::update(
         "WITH u(id) AS ({rows}) DELETE FROM inbox i USING u WHERE i.id = u.id",

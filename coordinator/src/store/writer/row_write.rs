@@ -1,14 +1,13 @@
-//! Rows of one kind on their way into the database, and how they are written: on PostgreSQL many kinds share a statement,
-//! on SQLite each row has its own.
+//! Rows of one kind and the statement that writes them: on PostgreSQL many kinds share a statement, on SQLite
+//! each row has its own.
 
 use std::borrow::Cow;
 
 use crate::store::db::{SqlArg, sqlite_driver};
 
-/// The place of the rows in a statement.
+/// Placeholder for the rows in a statement.
 pub(crate) const ROWS_PLACEHOLDER: &str = "{rows}";
 
-/// Type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColumnKind {
     Int,
@@ -18,33 +17,33 @@ pub(crate) enum ColumnKind {
     Payload,
 }
 
-/// Rows of one kind, and the statement that writes them. On SQLite each row has a statement: there a statement costs
-/// little, but one over many rows fills a table in memory first.
+/// Rows of one kind, and the statement that writes them. On SQLite each row is a separate execution: there a
+/// statement is cheap, while one over many rows first fills a table in memory.
 #[derive(Debug)]
 pub(crate) struct RowWrite {
-    /// With `{rows}` in place of the rows.
+    /// Contains `{rows}` in place of the rows.
     pub(crate) sql: &'static str,
-    /// For SQLite, where it is not `sql` with one row of `VALUES`.
+    /// For SQLite, if it is not `sql` with one row of `VALUES`.
     sqlite_sql: Option<&'static str>,
     pub(crate) columns: &'static [ColumnKind],
-    /// Row after row.
+    /// The cells of all rows, row by row.
     pub(crate) cells: Vec<SqlArg>,
-    /// A row that changes nothing shows that the row which was decided upon is gone.
+    /// If a row changes nothing, the row that the decision was based on is gone.
     must_change: bool,
-    /// For PostgreSQL: the first column counts from the transaction's first position.
+    /// PostgreSQL only: the first column counts from the transaction's first position.
     pub(crate) has_position_column: bool,
-    /// For PostgreSQL: the writes it may share a statement with.
+    /// PostgreSQL only: writes it may share a statement with.
     sharing: StatementSharing,
 }
 
-/// For PostgreSQL: which writes may share a statement. None sees the changes of the others in its statement.
+/// Which writes may share a statement on PostgreSQL. None of them sees the changes of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StatementSharing {
-    /// It has a statement of its own.
+    /// None.
     Nothing,
-    /// Writes to other tables than this.
+    /// Writes to tables other than this.
     OtherTables(&'static str),
-    /// Also writes to this table that say the same: their rows are different ones.
+    /// Also writes to this table that declare the same: their rows are distinct.
     OtherRows(&'static str),
 }
 
@@ -62,7 +61,7 @@ impl StatementSharing {
 }
 
 impl RowWrite {
-    /// An insert, or an upsert.
+    /// Creates an insert or upsert.
     pub(crate) const fn insert(sql: &'static str, columns: &'static [ColumnKind]) -> Self {
         Self {
             sql,
@@ -75,42 +74,42 @@ impl RowWrite {
         }
     }
 
-    /// An update, for PostgreSQL and for one row on SQLite.
+    /// Creates an update, for PostgreSQL and for one row on SQLite.
     pub(crate) fn update(sql: &'static str, one: &'static str, columns: &'static [ColumnKind]) -> Self {
         Self { sqlite_sql: Some(one), ..Self::insert(sql, columns) }
     }
 
-    /// Each row must be there.
+    /// Requires that each row exists.
     pub(crate) fn with_required_change(self) -> Self {
         Self { must_change: true, ..self }
     }
 
-    /// May share a statement with writes to other tables.
+    /// Allows it to share a statement with writes to other tables.
     pub(crate) fn sharing_across_tables(self, table: &'static str) -> Self {
         Self { sharing: StatementSharing::OtherTables(table), ..self }
     }
 
-    /// May share a statement also with writes to the same table, whose rows are different ones.
+    /// Allows it to share a statement also with writes to the same table whose rows are distinct.
     pub(crate) fn sharing_within_table(self, table: &'static str) -> Self {
         Self { sharing: StatementSharing::OtherRows(table), ..self }
     }
 
-    /// For PostgreSQL: whether `self` may share a statement with all of these.
+    /// PostgreSQL only: whether `self` may share a statement with all of these.
     pub(crate) fn can_join(&self, others: &[Self]) -> bool {
         others.iter().all(|other| self.sharing.can_share(other.sharing))
     }
 
-    /// For PostgreSQL: it shares a statement with no other.
+    /// PostgreSQL only: whether it shares a statement with no other.
     pub(crate) fn has_own_statement(&self) -> bool {
         self.sharing == StatementSharing::Nothing
     }
 
-    /// How many rows.
+    /// Returns the number of rows.
     pub(crate) fn row_count(&self) -> usize {
         self.cells.len() / self.columns.len()
     }
 
-    /// For SQLite: writes row after row. `false` = a row that must be there is not.
+    /// SQLite only: writes row by row. Returns `false` if a required row is missing.
     pub(crate) fn execute_on_sqlite(&self, conn: &rusqlite::Connection) -> Result<bool, sqlx::Error> {
         let sql = match self.sqlite_sql {
             Some(sql) => Cow::Borrowed(sql),

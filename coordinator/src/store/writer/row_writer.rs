@@ -14,7 +14,7 @@ use super::{
 };
 use crate::store::{archive::stub_args, blobs::TOUCH_INTERVAL_MS, db::SqlArg};
 
-/// All that a batch writes, in an order that references allow. `base` is the first position.
+/// Builds the writes of a batch in an order that satisfies references. `base` is the first position.
 pub(crate) fn row_writes(set: &mut WorkingSet, base: u64) -> Vec<RowWrite> {
     let events = take_event_writes(&mut set.writes, base);
     let (writes, set) = (&set.writes, &*set);
@@ -35,13 +35,13 @@ pub(crate) fn row_writes(set: &mut WorkingSet, base: u64) -> Vec<RowWrite> {
     all
 }
 
-/// Bits of a PostgreSQL position that count within a transaction; the rest is the transaction's id.
+/// Bits of a PostgreSQL position that count within a transaction; the others are the transaction's id.
 pub(crate) const POSITION_BITS: u32 = 16;
 
-/// New streams, heads that advance, and heads that advance while their epoch or fence changes: the
-/// second kind is every append of a holder, and a statement that leaves the checked columns alone
-/// costs a third. The fence is in the statement: a head, epoch or fence other than the one that was
-/// decided upon makes `head_seq` NULL, which the table refuses, and with it the batch.
+/// New streams, heads that advance, and heads that advance while their epoch or fence changes. Every append
+/// of a holder is of the second kind, and a statement that leaves the checked columns alone costs a third
+/// less. The statement checks the fence: if head, epoch or fence differ from the decision's, `head_seq`
+/// becomes NULL, which the table rejects, and with it the batch.
 pub(crate) fn stream_writes(set: &WorkingSet) -> [RowWrite; 3] {
     let mut new = RowWrite::insert(
         "INSERT INTO streams (id, name, head_seq, head_hash, head_at, epoch, fence) {rows}",
@@ -98,7 +98,7 @@ pub(crate) fn stream_writes(set: &WorkingSet) -> [RowWrite; 3] {
     [new, advanced, moved]
 }
 
-/// Takes kinds and payloads out of the staged events: a batch that fails is planned again.
+/// Takes kinds and payloads out of the staged events; a batch that fails is planned again.
 pub(crate) fn take_event_writes(writes: &mut BatchWrites, base: u64) -> RowWrite {
     let mut write = RowWrite::insert(
         "INSERT INTO events (position, stream_id, seq, recorded_at, turn, epoch, kind, version, payload, \
@@ -244,8 +244,8 @@ fn blob_writes(writes: &BatchWrites) -> [RowWrite; 2] {
     [stored, touched]
 }
 
-/// For SQLite: refuses the batch if another process dropped a blob that the batch names after it was read. The table
-/// refuses a size that is NULL; on PostgreSQL the rows are locked instead.
+/// SQLite only: rejects the batch if another process deleted a referenced blob after it was read, by a NULL
+/// size that the table rejects. On PostgreSQL the rows are locked instead.
 pub(crate) fn named_blobs_check(writes: &BatchWrites) -> RowWrite {
     let mut write = RowWrite::insert(
         "WITH u(hash) AS ({rows}) INSERT INTO blobs (hash, size, data, touched_at) \
@@ -257,7 +257,7 @@ pub(crate) fn named_blobs_check(writes: &BatchWrites) -> RowWrite {
     write
 }
 
-/// Stubs of streams that come back: before the streams, whose names they hold.
+/// Stubs of restored streams, deleted before the streams are inserted, because they hold the names.
 fn restored_writes(writes: &BatchWrites) -> RowWrite {
     let mut write = RowWrite::update(
         "WITH u(name) AS ({rows}) DELETE FROM archived_streams USING u WHERE archived_streams.name = u.name",
@@ -268,7 +268,7 @@ fn restored_writes(writes: &BatchWrites) -> RowWrite {
     write
 }
 
-/// Archived streams: their stubs first, because the database deletes no event without one.
+/// Archived streams. Their stubs come first, because the database deletes no event without one.
 fn removed_writes(writes: &BatchWrites) -> [RowWrite; 7] {
     let mut stubs = RowWrite::insert(
         "INSERT INTO archived_streams (name, id, head_seq, head_hash, archived_at, place, file, file_hash, \

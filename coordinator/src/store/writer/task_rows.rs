@@ -1,4 +1,4 @@
-//! Rows of tasks, as a batch writes them and a rebuild compares them.
+//! Rows of tasks, for batches and for rebuilds.
 
 use docket_schema::{
     ids::{StreamId, Timestamp},
@@ -18,7 +18,7 @@ use crate::store::db::{
     row::{blocked_reason_name, encode_task_ids},
 };
 
-/// Tasks that change, and new tasks: columns that never change are not written again.
+/// Changed and new tasks: columns that never change are not written again.
 pub(crate) fn task_writes(set: &WorkingSet) -> [RowWrite; 2] {
     let mut new = RowWrite::insert(
         "INSERT INTO tasks (id, stream_id, seq, hash, state, queue, engine, priority, dedup_key, batch, epoch, \
@@ -31,7 +31,7 @@ pub(crate) fn task_writes(set: &WorkingSet) -> [RowWrite; 2] {
         ],
     )
     .sharing_across_tables("tasks");
-    // A deadline of 0 keeps the one that is there.
+    // A deadline of 0 keeps the existing one.
     let mut changed = RowWrite::update(
         "WITH u(id, seq, hash, state, priority, epoch, failures, crashes, runs, run, last_run, worker, \
          available_at, blocked_why, message, ended_at, rank, waits_for, leased_at, unverified, worker_faults, deadline_at) AS ({rows}) UPDATE tasks SET seq = u.seq, \
@@ -70,11 +70,11 @@ pub(crate) fn task_writes(set: &WorkingSet) -> [RowWrite; 2] {
         let running = record.state == TaskState::Running;
         write.cells.push(SqlArg::IntOrNull(running.then_some(deadline.0)));
     }
-    // In this order: a task that ends leaves its deduplication key to one that begins.
+    // In this order, because an ending task passes its deduplication key to a new one.
     [changed, new]
 }
 
-/// The columns that an event may change, but the deadline.
+/// Returns the columns that an event may change, except the deadline.
 fn mutable_columns(record: &TaskRecord) -> [SqlArg; 21] {
     [
         SqlArg::from_uuid(record.id.0),
@@ -101,7 +101,7 @@ fn mutable_columns(record: &TaskRecord) -> [SqlArg; 21] {
     ]
 }
 
-/// The columns of a task that the log decides: all but the deadline.
+/// Columns of a task derived from the log: all except the deadline.
 pub(crate) const TASK_ROW_COLUMNS: [&str; 30] = [
     "id",
     "stream_id",
@@ -135,7 +135,7 @@ pub(crate) const TASK_ROW_COLUMNS: [&str; 30] = [
     "worker_faults",
 ];
 
-/// The values of these columns.
+/// Returns the values of these columns.
 pub(crate) fn task_args(record: &TaskRecord, stream_id: i64) -> Vec<SqlArg> {
     let concurrency = record.spec.conditions.concurrency.as_ref();
     vec![

@@ -1,5 +1,5 @@
-//! Runs by the stream of their task: which of its runs each is, and who may append to it. Derived here alone, for
-//! `db rebuild`, imports and restores, so that all of them get the same rows.
+//! Runs according to their task's stream: their ordinal in the task and who may append to them. Derived only
+//! here, for `db rebuild`, imports and restores, so that all of them produce the same rows.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::store::{
     db::{DbConn, TransactionError, for_each_event, row::StreamFence},
 };
 
-/// A run as the stream of its task has it.
+/// A run as recorded in its task's stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TaskRun {
     pub(crate) task: TaskId,
@@ -53,7 +53,7 @@ pub(crate) fn apply_task_event(
     Ok(())
 }
 
-/// The runs that a task's full stream gives.
+/// Returns the runs derived from a task's full stream.
 pub(crate) fn runs_from_task_events(task: TaskId, events: &[Envelope]) -> Result<TaskRuns, StoreError> {
     let (mut runs, mut record) = (TaskRuns::new(), None);
     for event in events {
@@ -87,12 +87,12 @@ pub(crate) async fn add_imported_runs(
     .await
 }
 
-/// A run that begins with another's history and was not leased yet.
+/// Returns a run that continues another's history and was not leased yet.
 const fn unleased_run(record: &TaskRecord) -> TaskRun {
     TaskRun { task: record.id, attempt: record.runs, epoch: Epoch(0), fence: StreamFence::Shut }
 }
 
-/// Changes the fences of a task's runs by one of its events, as the decisions do.
+/// Updates the fences of a task's runs after one of its events, as the decisions do.
 fn apply_fence(runs: &mut TaskRuns, record: &TaskRecord, event: &TaskEvent, before: Option<RunId>) {
     let set = |runs: &mut TaskRuns, run: Option<RunId>, fence| {
         if let Some(facts) = run.and_then(|run| runs.get_mut(&run)) {

@@ -1,9 +1,9 @@
-//! The working set of one write batch, in memory: stream heads and task records as the batch finds and leaves them, and
+//! In-memory working set of one write batch: stream heads and task records before and after the batch, and
 //! the rows to write.
 //!
-//! A request stages what it writes, and that is merged only if the request succeeds: a refused one leaves nothing. The
-//! SQLite writer, being the only one, keeps its set from batch to batch; a PostgreSQL transaction has one of its own, over
-//! rows it has locked.
+//! A request stages its writes, which are merged only if it succeeds: a refused request leaves nothing. The
+//! SQLite writer, being the only one, keeps its set from batch to batch; a PostgreSQL transaction has its
+//! own, over rows it has locked.
 
 use std::collections::{HashMap, HashSet};
 
@@ -35,13 +35,13 @@ use crate::{
     },
 };
 
-/// Streams and tasks kept between batches; beyond this the set is cleared. About 2 KB each.
+/// Streams and tasks kept between batches, about 2 KB each; beyond this the set is cleared.
 const CACHED_ENTRIES_MAX: usize = 8192;
 
-/// Stream ids that a coordinator draws at once; as in the migration.
+/// Stream ids that a coordinator allocates at once; must match the migration.
 const STREAM_ID_BLOCK: i64 = 1000;
 
-/// The rows of one request, until it is certain to succeed.
+/// Writes of one request until it is certain to succeed.
 #[derive(Debug, Default)]
 pub(crate) struct StagedRequest {
     pub(crate) events: Vec<EventRow>,
@@ -54,13 +54,13 @@ pub(crate) struct StagedRequest {
 }
 
 impl StagedRequest {
-    /// The stream as this request leaves it, or as the set has it.
+    /// Returns the stream as this request leaves it, otherwise as the set has it.
     pub(crate) fn find_stream(&self, set: &WorkingSet, id: &StreamId) -> Option<StreamRow> {
         let staged = self.streams.iter().rev().find(|(name, _)| name == id).map(|(_, row)| row.clone());
         staged.or_else(|| set.streams.get(id).cloned())
     }
 
-    /// Adds events to a stream.
+    /// Appends events to a stream.
     pub(crate) fn append_events(
         &mut self,
         id: &StreamId,
@@ -70,8 +70,9 @@ impl StagedRequest {
         now: Timestamp,
     ) {
         let name = id.to_string();
-        // Time rises within a stream as long as the coordinators' clocks differ by no more than they may. A stream that is
-        // further ahead was written by a clock that was: its events have the right time again, and are ordered by seq.
+        // Time increases within a stream while the coordinators' clocks differ by no more than allowed. A
+        // stream further ahead was written by a wrong clock: its new events get the right time again and are
+        // ordered by seq.
         let is_ahead = row.head_at > now.plus_ms(CLOCK_SKEW_MAX_MS);
         let recorded_at = if is_ahead { now } else { now.max(row.head_at) };
         for event in events {
@@ -129,7 +130,6 @@ impl StagedRequest {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct WorkingSet {
     pub(crate) streams: HashMap<StreamId, StreamRow>,
@@ -137,14 +137,14 @@ pub(crate) struct WorkingSet {
     pub(crate) writes: BatchWrites,
     /// Blobs known to be stored.
     pub(crate) blobs: HashSet<BlobHash>,
-    /// Tasks by deduplication key, as loaded or made in this batch. `None` = no task holds it.
+    /// Tasks by deduplication key, as loaded or created in this batch. `None` if no task holds it.
     pub(crate) dedup_keys: HashMap<String, Option<TaskId>>,
     /// Ids for new streams.
     free_stream_ids: std::ops::Range<i64>,
     dialect: SqlDialect,
-    /// Rows that are read are locked until the commit.
+    /// Whether rows are locked until the commit when they are read.
     locks_rows: bool,
-    /// Nothing is read: the statement that writes checks that ids and keys are new, and blobs stored.
+    /// Nothing is read: the writing statement checks that ids and keys are new and that blobs are stored.
     pub(crate) optimistic_insert: bool,
     /// Scan state of lease requests.
     pub(crate) cursor: LeaseCursor,
@@ -168,17 +168,18 @@ impl WorkingSet {
         }
     }
 
-    /// A set whose reads lock nothing: the statement that writes must check what was decided on it.
+    /// Creates a set whose reads lock nothing: the writing statement must check what the decision was based
+    /// on.
     pub(crate) fn new_optimistic(dialect: SqlDialect) -> Self {
         Self { locks_rows: false, ..Self::new(dialect, 0..0) }
     }
 
-    /// A set that does not read what a submit depends on.
+    /// Creates a set that does not read what a submit depends on.
     pub(crate) fn for_optimistic_insert(dialect: SqlDialect, ids: std::ops::Range<i64>) -> Self {
         Self { optimistic_insert: true, ..Self::new(dialect, ids) }
     }
 
-    /// Forgets what was read; after a failed transaction, or when another writer was noticed.
+    /// Clears what was read, after a failed transaction or when another writer was detected.
     pub(crate) fn clear(&mut self) {
         self.streams.clear();
         self.tasks.clear();
@@ -197,7 +198,7 @@ impl WorkingSet {
         }
     }
 
-    /// Remembers in an optimistic set the heads that a locked transaction left for holders to append to.
+    /// Stores in an optimistic set the heads that a locked transaction left for holders to append to.
     pub(crate) fn remember_heads(&mut self, done: &mut Self) {
         if self.streams.len() > CACHED_ENTRIES_MAX {
             self.streams.clear();
@@ -210,12 +211,12 @@ impl WorkingSet {
         }
     }
 
-    /// Ids that are left for new streams.
+    /// Returns unused ids for new streams.
     pub(crate) fn remaining_stream_ids(&self) -> std::ops::Range<i64> {
         self.free_stream_ids.clone()
     }
 
-    /// A new, empty stream.
+    /// Creates a new, empty stream.
     pub(crate) async fn new_stream(&mut self, conn: &mut DbConn<'_>) -> Result<StreamRow, sqlx::Error> {
         let id = match self.free_stream_ids.next() {
             Some(id) => id,
@@ -236,7 +237,7 @@ impl WorkingSet {
         })
     }
 
-    /// Reads streams that are not in the set.
+    /// Loads streams that are not in the set.
     pub(crate) async fn load_streams(
         &mut self,
         conn: &mut DbConn<'_>,
@@ -262,7 +263,7 @@ impl WorkingSet {
         Ok(())
     }
 
-    /// Reads tasks that are not in the set, and the streams of all of them and of their runs.
+    /// Loads tasks that are not in the set, and the streams of all of them and of their runs.
     pub(crate) async fn load_tasks(
         &mut self,
         conn: &mut DbConn<'_>,
@@ -295,7 +296,7 @@ impl WorkingSet {
         self.load_streams(conn, streams).await
     }
 
-    /// Puts a row of [`TASK_COLUMNS`] and the stream's id into the set.
+    /// Inserts a row of [`TASK_COLUMNS`] and the stream's id.
     pub(crate) fn insert_task_row(&mut self, row: &mut SqlRow) -> Result<TaskId, StoreError> {
         let (record, _) = read_task_row(row)?;
         let stream_id = row.get_i64(TASK_COLUMN_COUNT)?;
@@ -304,7 +305,7 @@ impl WorkingSet {
         Ok(id)
     }
 
-    /// Reads which of `hashes` are stored, and keeps them from garbage collection until the commit.
+    /// Loads which of `hashes` are stored, and protects them from garbage collection until the commit.
     pub(crate) async fn load_blobs(
         &mut self,
         conn: &mut DbConn<'_>,
@@ -327,7 +328,7 @@ impl WorkingSet {
         Ok(())
     }
 
-    /// Merges a request that succeeds.
+    /// Merges the writes of a successful request.
     pub(crate) fn merge_staged(&mut self, staged: StagedRequest) {
         for (id, row) in staged.streams {
             let before = self.streams.insert(id.clone(), row);
@@ -364,7 +365,7 @@ impl WorkingSet {
     }
 }
 
-/// The streams a command on a task may touch.
+/// Returns the streams that a command on a task may touch.
 pub(crate) fn command_streams(record: &TaskRecord) -> impl Iterator<Item = StreamId> + use<> {
     [Some(StreamId::Task(record.id)), record.run.map(StreamId::Run)].into_iter().flatten()
 }

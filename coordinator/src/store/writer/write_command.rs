@@ -1,9 +1,10 @@
-//! The commands of a writer, each on its way with the sender of its own reply.
+//! Commands of a writer, each with the sender of its own reply.
 //!
-//! There are two sets: a [`BatchCommand`] shares a transaction with others, an [`ExclusiveCommand`] has one of its own.
-//! [`Request`] ties a command to the sender of exactly its reply type, so no reply is taken for another's. A writer decides
-//! a request (`plan/`), commits, and only then the reply is sent (`write_queue.rs`); a command is kept until then, because a
-//! batch that fails is decided again, command by command.
+//! There are two sets: a [`BatchCommand`] shares a transaction with others, an [`ExclusiveCommand`] has a
+//! separate one. [`PendingCommand`] ties a command to the sender of exactly its reply type, so that replies
+//! cannot be mixed up. A writer decides a request (`plan/`) and commits, and only then is the reply sent
+//! (`write_queue.rs`); the command is kept until then, because a failed batch is decided again, command by
+//! command.
 
 use std::sync::Arc;
 
@@ -28,32 +29,33 @@ use crate::store::{
 pub(crate) trait WriteCommand: Send + Sized + 'static {
     type Done: Send;
     type Error: ReplyError;
-    /// What the writer is doing, for errors.
+    /// Description of the operation, for errors.
     const DOING: &'static str;
 
-    /// The request, as one of its set.
+    /// Wraps the request in its set.
     fn into_set(request: PendingCommand<Self>) -> WriteRequest;
 }
 
-/// What a command is answered.
+/// Reply to a command.
 type CommandReply<C> = Result<<C as WriteCommand>::Done, <C as WriteCommand>::Error>;
 
-/// The error of a reply: a refusal, or why the store could not carry the command out.
+/// Error of a reply: a refusal or a store failure.
 pub(crate) trait ReplyError: From<StoreError> + Send {
-    /// Why the store could not; `None` for a refusal.
+    /// Returns the store failure; `None` for a refusal.
     fn store_error(&self) -> Option<&StoreError>;
 }
 
-/// A command on its way to a writer.
+/// A command sent to a writer.
 pub(crate) struct PendingCommand<C: WriteCommand> {
     pub(crate) command: C,
-    /// What was decided, and is sent once it is committed.
+    /// The decision, sent once it is committed.
     pub(crate) reply: Option<CommandReply<C>>,
     sender: Option<oneshot::Sender<CommandReply<C>>>,
 }
 
 impl<C: WriteCommand> PendingCommand<C> {
-    /// A request, and the receiver of its reply. The receiver ends without one if the writer has ended.
+    /// Creates a request and the receiver of its reply. The receiver ends without a reply if the writer has
+    /// ended.
     pub(crate) fn channel(command: C) -> (WriteRequest, oneshot::Receiver<CommandReply<C>>) {
         let (sender, receiver) = oneshot::channel();
         (C::into_set(Self { command, reply: None, sender: Some(sender) }), receiver)
@@ -62,18 +64,18 @@ impl<C: WriteCommand> PendingCommand<C> {
 
 /// The part of a request that does not depend on its command.
 pub(crate) trait PendingReply {
-    /// What the writer is doing, for errors.
+    /// Returns a description of the operation, for errors.
     fn describe_operation(&self) -> &'static str;
 
     fn is_decided(&self) -> bool;
 
-    /// Takes a decision back: it was not written.
+    /// Withdraws a decision that was not written.
     fn clear_reply(&mut self);
 
-    /// Decides that the store cannot carry the command out.
+    /// Decides that the store cannot execute the command.
     fn fail_with(&mut self, error: StoreError);
 
-    /// Why the store could not carry the command out; `None` if it did, or refused.
+    /// Returns why the store failed; `None` if the command was executed or refused.
     fn store_error(&self) -> Option<&StoreError>;
 
     /// Sends the reply. The receiver may be gone.
@@ -136,7 +138,7 @@ macro_rules! reply_errors {
 
 reply_errors!(AppendError, ImportError, ArchiveError, RestoreError);
 
-/// A set of commands: `NAME(COMMAND) -> DONE, ERROR: WHAT IT IS DOING`.
+/// Defines a set of commands: `NAME(COMMAND) -> DONE, ERROR: WHAT IT IS DOING`.
 macro_rules! command_set {
     (
         $(#[$doc:meta])*
@@ -144,19 +146,19 @@ macro_rules! command_set {
     ) => {
         $(#[$doc])*
         pub(crate) enum $set {
-            // Boxed: a request is moved through a queue and from batch to batch.
-            $($name(Box<Request<$command>>),)*
+            // Boxed, because a request is moved through a queue and from batch to batch.
+            $($name(Box<PendingCommand<$command>>),)*
         }
 
         impl $set {
-            /// The request, whatever its command.
+            /// Returns the request, regardless of its command.
             pub(crate) fn pending(&self) -> &dyn PendingReply {
                 match self {
                     $(Self::$name(request) => &**request,)*
                 }
             }
 
-            /// The request, whatever its command.
+            /// Returns the request, regardless of its command.
             pub(crate) fn pending_mut(&mut self) -> &mut dyn PendingReply {
                 match self {
                     $(Self::$name(request) => &mut **request,)*
@@ -169,7 +171,7 @@ macro_rules! command_set {
             type Error = $error;
             const DOING: &'static str = $doing;
 
-            fn into_set(request: Request<Self>) -> WriteRequest {
+            fn into_set(request: PendingCommand<Self>) -> WriteRequest {
                 WriteRequest::from($set::$name(Box::new(request)))
             }
         })*
@@ -199,28 +201,28 @@ command_set! {
     PutBlobs(PutBlobs) -> (), StoreError: "storing blobs";
     TouchBlobs(TouchBlobs) -> Vec<BlobHash>, StoreError: "touching blobs";
     Import(ImportStreams) -> ImportOutcome, ImportError: "importing a run";
-    TakeInbox(TakeInbox) -> Vec<InboxOutcome>, StoreError: "taking tasks from the inbox";
-    Remove(RemoveStreams) -> (), ArchiveError: "removing archived streams";
-    Restore(RestoreStreams) -> (), RestoreError: "bringing streams back from the archive";
+    ConsumeInbox(TakeInbox) -> Vec<InboxOutcome>, StoreError: "taking tasks from the inbox";
+    RemoveArchived(RemoveStreams) -> (), ArchiveError: "removing archived streams";
+    Restore(RestoreStreams) -> (), RestoreError: "restoring streams from the archive";
 }
 
 command_set! {
-    /// Commands with a transaction of their own, which read and write the database themselves.
+    /// Commands with a separate transaction, which read and write the database directly.
     ExclusiveCommand:
-    ActInbox(ChangeInboxRow) -> bool, StoreError: "changing the inbox";
-    CallEnded(EndCall) -> (), StoreError: "pacing a model provider";
-    CountBatch(CountBatchUsage) -> bool, StoreError: "counting what a batch uses";
+    ChangeInboxRow(ChangeInboxRow) -> bool, StoreError: "changing the inbox";
+    EndCall(EndCall) -> (), StoreError: "rate-limiting a model provider";
+    CountBatchUsage(CountBatchUsage) -> bool, StoreError: "counting the usage of a batch";
     DrainWorker(DrainWorker) -> bool, StoreError: "draining a worker";
-    DropBlobs(DropBlobs) -> Vec<BlobRef>, StoreError: "dropping blobs";
-    Permit(TakePermit) -> PermitOutcome, StoreError: "pacing a model provider";
-    Rebuild(RebuildProjections) -> Vec<ProjectionDifference>, StoreError: "rebuilding projections";
-    Reserve(ReserveBudget) -> BudgetReservation, StoreError: "counting what a batch uses";
-    Secret(ReadSecret) -> [u8; 32], StoreError: "reading the secret";
-    Term(TermRequest) -> TermOutcome, StoreError: "taking a term";
+    DropBlobs(DropBlobs) -> Vec<BlobRef>, StoreError: "deleting blobs";
+    TakePermit(TakePermit) -> PermitOutcome, StoreError: "rate-limiting a model provider";
+    RebuildProjections(RebuildProjections) -> Vec<ProjectionDifference>, StoreError: "rebuilding projections";
+    ReserveBudget(ReserveBudget) -> BudgetReservation, StoreError: "counting the usage of a batch";
+    ReadSecret(ReadSecret) -> [u8; 32], StoreError: "reading the secret";
+    RequestTerm(TermRequest) -> TermOutcome, StoreError: "taking a term";
 }
 
 impl BatchCommand {
-    /// The caller's time.
+    /// Returns the caller's time.
     pub(crate) fn now(&self) -> Timestamp {
         match self {
             Self::Append(request) => request.command.now,
@@ -231,13 +233,13 @@ impl BatchCommand {
             Self::PutBlobs(request) => request.command.now,
             Self::TouchBlobs(request) => request.command.now,
             Self::Import(request) => request.command.now,
-            Self::TakeInbox(request) => request.command.now,
-            Self::Remove(request) => request.command.now,
+            Self::ConsumeInbox(request) => request.command.now,
+            Self::RemoveArchived(request) => request.command.now,
             Self::Restore(request) => request.command.now,
         }
     }
 
-    /// While a batch is decided, positions count from 0; the transaction says where the batch begins.
+    /// Shifts the reply's positions, which count from 0 while a batch is decided, to the transaction's base.
     pub(crate) fn shift_positions(&mut self, base: u64) {
         let appended = if let Self::Append(request) = self {
             request.reply.as_mut().and_then(|reply| reply.as_mut().ok())
@@ -253,24 +255,24 @@ impl BatchCommand {
 }
 
 impl ExclusiveCommand {
-    /// Whether heads and records that a writer remembers may be wrong afterwards. The other commands change no stream and
-    /// no record of a task.
+    /// Whether cached heads and records may be wrong afterwards. The other commands change no stream and no
+    /// task record.
     pub(crate) const fn invalidates_working_set(&self) -> bool {
         matches!(self, Self::Rebuild(_))
     }
 }
 
-/// The latest time that any of the commands names.
+/// Returns the latest time among the commands.
 pub(crate) fn latest_now(batch: &[&mut BatchCommand]) -> Timestamp {
     batch.iter().map(|command| command.now()).max().unwrap_or_default()
 }
 
-/// What a batch is doing, for errors: that of its first command.
+/// Describes a batch's operation, for errors: that of its first command.
 pub(crate) fn describe_batch(batch: &[&mut BatchCommand]) -> &'static str {
     batch.first().map_or("writing", |command| command.pending().describe_operation())
 }
 
-/// [`Append`](crate::store::Append), its blobs packed.
+/// [`LogAppend`](crate::store::LogAppend) with compressed blobs.
 pub(crate) struct AppendCommand {
     pub(crate) stream: StreamId,
     pub(crate) condition: AppendCondition,

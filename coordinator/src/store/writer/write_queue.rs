@@ -1,5 +1,5 @@
-//! The queue of a writer, with group commit: everything that waits shares one transaction. Bounded, so that callers wait
-//! before they ask for more than the writer carries out.
+//! The queue of a writer, with group commit: all waiting requests share one transaction. Bounded, so that
+//! callers wait instead of filling memory.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -16,39 +16,40 @@ use super::{
     write_command::{BatchCommand, ExclusiveCommand, WriteRequest},
 };
 
-/// Requests that may wait: beyond this callers wait before they ask, so that memory is bounded.
+/// Most waiting requests; beyond this callers wait before they enqueue.
 pub(crate) const QUEUE_CAPACITY: usize = 4096;
 
-/// Commands of one transaction: bounds how long the first of them waits for the last.
+/// Commands per transaction; bounds how long the first of them waits for the last.
 const BATCH_MAX: usize = 1024;
 
-/// How often the writer lets others run while the queue still grows.
+/// How often the writer yields while the queue still grows.
 const YIELDS_MAX: u32 = 8;
 
-/// Carries commands out on one database.
+/// Executes commands on one database.
 pub(crate) trait BatchCommitter: Send + 'static {
-    /// It blocks the thread it runs on, and so has one to itself.
+    /// Whether it blocks its thread and therefore needs a dedicated one.
     const NEEDS_THREAD: bool;
 
-    /// Takes the record of its progress, on which it notes what keeps it from writing.
+    /// Sets the progress record, on which it reports obstacles to writing.
     fn set_progress(&mut self, progress: Arc<WriterProgress>);
 
-    /// Carries out commands that may share a transaction. Afterwards each is decided, and what was decided is committed.
+    /// Executes commands that may share a transaction. Afterwards each is decided, and the decisions are
+    /// committed.
     fn commit_batch(&mut self, batch: &mut [BatchCommand]) -> impl Future<Output = ()> + Send;
 
-    /// Carries out a command in a transaction of its own; as [`Committer::commit_batch`].
+    /// Executes a command in a separate transaction; like [`BatchCommitter::commit_batch`].
     fn commit_exclusive(&mut self, command: &mut ExclusiveCommand) -> impl Future<Output = ()> + Send;
 
-    /// After a transaction, once its replies are on their way: what must be done between two of them.
+    /// Called after a transaction, once its replies are sent, for work between two transactions.
     fn after_transaction(&mut self) {}
 
-    /// Ends.
+    /// Closes the connection.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// The number of the queue that a request takes, of `queues`. Appends to a stream always take the same, to keep their
-/// order. Commands on a task do so too, and not the first, unless it is the only one: while the first leases, tasks that
-/// were leased are finished on another.
+/// Returns the queue of a request among `queues`. Appends to a stream always use the same one, to keep their
+/// order. So do commands on a task, but never the first unless it is the only one: while the first leases
+/// tasks, leased ones are finished on another.
 pub(crate) fn queue_number(request: &WriteRequest, queues: usize) -> usize {
     if let WriteRequest::BatchCommand(BatchCommand::Append(append)) = request {
         stream_queue_number(&append.command.stream, queues)
@@ -64,11 +65,11 @@ pub(crate) fn queue_number(request: &WriteRequest, queues: usize) -> usize {
 fn stream_queue_number(stream: &StreamId, queues: usize) -> usize {
     let mut hasher = DefaultHasher::new();
     stream.hash(&mut hasher);
-    // None are left of a store that was closed.
+    // A closed store has no queues left.
     (hasher.finish() % queues.max(1) as u64) as usize
 }
 
-/// Starts a writer. The receiver ends when the writer has.
+/// Starts a writer. The receiver completes when the writer has ended.
 pub(crate) fn start_writer<C: BatchCommitter>(
     queue: mpsc::Receiver<WriteRequest>,
     mut committer: C,
@@ -104,8 +105,8 @@ impl<C: BatchCommitter> WriterLoop<C> {
     async fn run(mut self, mut queue: mpsc::Receiver<WriteRequest>) {
         let mut requests: Vec<WriteRequest> = Vec::new();
         while queue.recv_many(&mut requests, BATCH_MAX).await > 0 {
-            // A writer with a thread is asked by others while it writes, and giving the processor away may cost more than
-            // a transaction.
+            // Requests for a writer with a dedicated thread arrive while it writes, and yielding may cost
+            // more than a transaction.
             if !C::NEEDS_THREAD {
                 gather_requests(&mut queue, &mut requests).await;
             }
@@ -130,7 +131,7 @@ impl<C: BatchCommitter> WriterLoop<C> {
         self.progress.begin_transaction(first.pending().describe_operation(), batch.len());
         self.committer.commit_batch(&mut batch).await;
         self.metrics.count_batch(began, &batch);
-        // The database carried out at least one of them, or a decision refused it.
+        // The database executed at least one of them, or a decision refused it.
         let is_progress = batch.iter().any(|command| command.pending().store_error().is_none());
         batch.iter_mut().for_each(|command| command.pending_mut().send_reply());
         self.committer.after_transaction();
@@ -147,7 +148,7 @@ impl<C: BatchCommitter> WriterLoop<C> {
     }
 }
 
-/// Takes what else waits, and gives callers that are about to ask the time to do so: a transaction
+/// Takes all waiting requests and gives callers that are about to send one the time to do so: a transaction
 /// costs the same for one as for many.
 async fn gather_requests(queue: &mut mpsc::Receiver<WriteRequest>, requests: &mut Vec<WriteRequest>) {
     for _ in 0..YIELDS_MAX {

@@ -1,4 +1,5 @@
-//! Bodies about the archive: what is moved there, what stands there, its files.
+//! Request and response bodies of the archive API: move tasks to the archive, list archived streams, download
+//! and restore their files.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,104 +10,104 @@ use crate::{
     system::ArchivedTask,
 };
 
-/// Most tasks that one request looks at.
+/// Maximum number of tasks one request examines.
 pub const ARCHIVE_TASKS_MAX: u32 = 100;
 
-/// Most bytes of a file in one answer.
+/// Maximum number of bytes of an archive file in one response.
 pub const ARCHIVE_CHUNK_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// `POST /v1/archive`: moves tasks that ended long ago to the archive, with everything that shares history
-/// with them. Looks at [`ARCHIVE_TASKS_MAX`] tasks at most.
+/// `POST /v1/archive`: moves tasks that ended long ago to the archive, together with everything that shares
+/// history with them. Examines at most [`ARCHIVE_TASKS_MAX`] tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArchiveRequest {
-    /// How long ago they must have ended.
+    /// Minimum time since the tasks ended, in milliseconds.
     pub older_than_ms: u64,
-    /// Only those of this queue.
+    /// Limits the request to this queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueName>,
-    /// Only say what would be done.
+    /// Reports what would be archived without changing anything.
     #[serde(default)]
     pub dry_run: bool,
-    /// Go on behind this place: the answer's `next`.
+    /// Continues after this position: the `next` of the previous response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<ArchiveCursor>,
 }
 
-/// A place among tasks in order of their end.
+/// A position in the list of tasks ordered by end time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArchiveCursor {
     /// When the task ended.
     pub ended_at: Timestamp,
-    /// Which.
+    /// The task's id.
     pub task: TaskId,
 }
 
-/// What was archived.
+/// Result of an archive request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ArchiveResponse {
-    /// What was moved, or would be.
+    /// Groups that were archived, or would be with `dry_run`.
     pub archived: Vec<ArchivedGroup>,
-    /// What stays, and why.
+    /// Groups that were not archived, with the reason.
     pub kept: Vec<RetainedGroup>,
-    /// Where to go on; none = that was all.
+    /// Where to continue; none if there are no more tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<ArchiveCursor>,
 }
 
-/// A family that was archived.
+/// A group of runs and tasks with shared history that was archived.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ArchivedGroup {
-    /// Its first task.
+    /// The group's first task.
     pub task: TaskId,
-    /// How many tasks.
+    /// Number of tasks.
     pub tasks: u64,
-    /// How many runs.
+    /// Number of runs.
     pub runs: u64,
-    /// How many events.
+    /// Number of events.
     pub events: u64,
-    /// The file's name; none where it was only looked at.
+    /// The archive file's name; none for a dry run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Its size.
+    /// The file's size in bytes.
     #[serde(default)]
     pub bytes: u64,
 }
 
-/// A task that is old enough and stays.
+/// A task that is old enough but is not archived.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RetainedGroup {
-    /// Which.
+    /// The task's id.
     pub task: TaskId,
-    /// Why.
+    /// Why it is not archived.
     pub why: String,
 }
 
-/// `GET /v1/archived/{id}`: what stands in the place of a task or run that was archived.
+/// `GET /v1/archived/{id}`: the stub that replaces an archived task or run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ArchivedStreamView {
-    /// Its stream.
+    /// The archived stream.
     pub stream: StreamId,
     /// The stream's last event.
     pub head: Head,
     /// When it was archived.
     pub archived_at: Timestamp,
-    /// Where the archive is.
+    /// Location of the archive.
     pub place: String,
-    /// The file's name there.
+    /// The file's name in the archive.
     pub file: String,
-    /// BLAKE3 of the file.
+    /// BLAKE3 hash of the file.
     pub file_hash: BlobHash,
-    /// Its size.
+    /// The file's size in bytes.
     pub file_bytes: u64,
 }
 
-/// `GET /v1/archived`: stubs in order of their streams' names.
+/// `GET /v1/archived`: stubs, ordered by stream name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArchivedStreamQuery {
-    /// Those behind this one.
+    /// Returns stubs after this stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<StreamId>,
 }
@@ -116,70 +117,71 @@ pub struct ArchivedStreamQuery {
 pub struct ArchivedStreamPage {
     /// The stubs.
     pub archived: Vec<ArchivedStreamView>,
-    /// There may be more.
+    /// Whether there may be more.
     pub more: bool,
 }
 
-/// `GET /v1/archive/tasks`: tasks that are archived, the newest first.
+/// `GET /v1/archive/tasks`: archived tasks, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArchivedTaskQuery {
-    /// Of this queue.
+    /// Only tasks of this queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueName>,
-    /// Of this batch.
+    /// Only tasks of this batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
-    /// Pattern of the title: `*` is any text, `?` any character, letter case does not count.
+    /// Title pattern: `*` matches any text, `?` any character; case-insensitive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Those submitted before this one: the next page.
+    /// Only tasks submitted before this one; used to fetch the next page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<TaskId>,
-    /// At most this many; 1000 at most.
+    /// Maximum number of tasks; at most 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
-/// A page of archived tasks. Where a pattern admits few of many it may be short, or empty, and have a next.
+/// A page of archived tasks. With a selective title pattern, a page can be short or empty and still have a
+/// `next`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ArchivedTaskPage {
     /// The tasks.
     pub tasks: Vec<ArchivedTaskView>,
-    /// Where to go on; none = that was all.
+    /// Where to continue; none on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<TaskId>,
 }
 
-/// A task that is archived.
+/// An archived task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ArchivedTaskView {
-    /// Which.
+    /// The task's id.
     pub id: TaskId,
     /// When it was archived.
     pub archived_at: Timestamp,
-    /// What is known of it without its file; none where an older docket archived it.
+    /// What is known about the task without reading its file; none if an older docket version archived it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Box<ArchivedTask>>,
 }
 
-/// `GET /v1/archived/{id}/file`: a part of the file that holds a task or run.
+/// `GET /v1/archived/{id}/file`: a part of the archive file that contains a task or run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArchiveFileQuery {
-    /// From which byte on; at most [`ARCHIVE_PART_BYTES_MAX`] are answered.
+    /// Offset of the first byte to return; one response has at most [`ARCHIVE_CHUNK_BYTES_MAX`] bytes.
     pub offset: u64,
 }
 
-/// `POST /v1/archived/{id}/restore` answers: what came back.
+/// Response of `POST /v1/archived/{id}/restore`: what was restored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RestoreResponse {
-    /// The family's first task.
+    /// The group's first task.
     pub task: TaskId,
-    /// Its tasks.
+    /// The restored tasks.
     pub tasks: Vec<TaskId>,
-    /// Its runs.
+    /// The restored runs.
     pub runs: Vec<RunId>,
-    /// How many events.
+    /// Number of restored events.
     pub events: u64,
 }

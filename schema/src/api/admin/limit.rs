@@ -1,4 +1,4 @@
-//! Bodies about how fast model providers may be asked.
+//! Request and response bodies for rate limits of model providers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,26 +8,27 @@ use crate::{
     system::{MaxCallCost, ProviderLimits},
 };
 
-/// Longest wait that a permit tells, in milliseconds: whoever waits asks again after it, and finds what was changed.
+/// Maximum wait that a permit response returns, in milliseconds. A client asks again after it and then sees
+/// changed limits.
 pub const PERMIT_WAIT_MS_MAX: u64 = 10_000;
 
 /// `GET /v1/limits`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitList {
-    /// By provider.
+    /// The limits, ordered by provider.
     pub limits: Vec<LimitView>,
 }
 
-/// What is set for a provider.
+/// The rate limits set for a provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitView {
     /// The provider.
     pub provider: String,
-    /// How fast it may be asked, by all workers together.
+    /// The limits that all workers share.
     pub limits: ProviderLimits,
-    /// Who set it.
+    /// Who set them.
     pub by: String,
-    /// When.
+    /// When they were set.
     pub set_at: Timestamp,
 }
 
@@ -35,47 +36,50 @@ pub struct LimitView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetLimitRequest {
-    /// All of it, at least one rate.
+    /// The complete limits; at least one rate must be set.
     pub limits: ProviderLimits,
 }
 
-/// `POST /v1/limits/{provider}/remove`: an empty object.
+/// `POST /v1/limits/{provider}/remove`: the body is an empty object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RemoveLimitRequest {}
 
-/// `POST /v1/runs/{id}/permit`: a run is about to ask a model.
+/// `POST /v1/runs/{id}/permit`: requests a permit for a model call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PermitRequest {
-    /// Whose model.
+    /// The model's provider.
     pub provider: String,
-    /// Tokens that request and answer are likely to have.
+    /// Estimated number of tokens of the request and its reply.
     pub tokens: u64,
-    /// Tokens that the call before had beyond what it was taken for; below zero where it had fewer.
+    /// Tokens the previous call used beyond its estimate; negative if it used fewer.
     #[serde(default)]
     pub correction: i64,
-    /// The call is not announced yet: whether the budget of the task's batch pays for it, and nothing else, is asked.
+    /// Maximum cost of a call whose intent is not recorded yet. If set, only the batch budget is checked, not
+    /// the rate limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<MaxCallCost>,
 }
 
-/// Whether it may.
+/// Whether the call is permitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PermitResponse {
-    /// It may, once `wait_ms` are over; without, it asks again then, with the same correction.
+    /// Whether the call may start after `wait_ms`. If false, the run asks again after that time, with the
+    /// same correction.
     pub granted: bool,
-    /// How long to wait first, at most [`PERMIT_WAIT_MS_MAX`].
+    /// How long to wait first, in milliseconds; at most [`PERMIT_WAIT_MS_MAX`].
     pub wait_ms: u64,
-    /// Its batch has used up what it may: one line for a person. The run rests until that is raised.
+    /// One line for people if the batch budget is used up. The run waits until the budget is raised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
-    /// That is so of this run's calls alone, and for as long as it goes on: it ends.
+    /// The budget cannot be checked because the price of the model is unknown. This concerns only this run,
+    /// and waiting does not help, so the run ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
 }
 
 impl PermitResponse {
-    /// It may at once.
+    /// Permission to start at once.
     pub const GRANTED: Self = Self { granted: true, wait_ms: 0, over: None, alone: false };
 }

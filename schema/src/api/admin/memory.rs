@@ -1,78 +1,79 @@
-//! Bodies about what is remembered beyond runs.
+//! Request and response bodies for memory that outlives a run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ids::Timestamp, message::CallId, system::MemoryScope};
 
-/// Which of its scopes a run means.
+/// A memory scope as a run refers to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryScopeKind {
-    /// The repository that its base came from.
+    /// The repository of the run's base.
     Repository,
-    /// The queue of its task.
+    /// The queue of the run's task.
     Queue,
 }
 
-/// `POST /v1/runs/{id}/memory`: a run saves, recalls or forgets. Of its own repository and its own queue alone.
+/// `POST /v1/runs/{id}/memory`: a run saves, recalls or deletes a memory. It can only access its own
+/// repository and its own queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunMemoryRequest {
-    /// The call that asks: sent again, it changes nothing twice.
+    /// The tool call that makes the request. Sending it again does not apply the change twice.
     pub call: CallId,
-    /// Which scope.
+    /// The scope to use.
     pub scope: MemoryScopeKind,
-    /// What is asked.
+    /// The operation.
     pub act: MemoryOperation,
 }
 
-/// What is asked of memory.
+/// An operation on memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum MemoryOperation {
-    /// Remember a value under a key.
+    /// Saves a value under a key.
     Save {
         /// The key: one line of at most 128 characters.
         key: String,
         /// The value, at most 16 KiB.
         value: String,
     },
-    /// Give the value of a key; without one the keys.
+    /// Returns the value of a key, or all keys if no key is given.
     Recall {
         /// The key.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
     },
-    /// Forget a key.
+    /// Deletes a key.
     Delete {
         /// The key.
         key: String,
     },
 }
 
-/// What came of it.
+/// Result of a memory operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunMemoryResponse {
-    /// It is remembered.
+    /// The value was saved.
     Saved {
-        /// Keys of the scope.
+        /// Number of keys in the scope.
         keys: u32,
     },
-    /// The value of the key.
+    /// The value of the requested key.
     Recalled {
-        /// Whole.
+        /// The complete value.
         value: String,
     },
-    /// The keys, by name.
+    /// The keys of the scope, by name.
     Keys {
-        /// All of the scope.
+        /// All keys of the scope.
         keys: Vec<MemoryKey>,
     },
-    /// It is forgotten.
+    /// The key was deleted.
     Deleted,
-    /// Nothing is remembered under the key.
+    /// The key does not exist.
     Absent,
 }
 
@@ -81,59 +82,60 @@ pub enum RunMemoryResponse {
 pub struct MemoryKey {
     /// The key.
     pub key: String,
-    /// Size of the value.
+    /// Size of the value in bytes.
     pub bytes: u64,
-    /// The begin of the value, on one line.
+    /// The beginning of the value, on one line.
     pub begins: String,
 }
 
-/// `GET /v1/memory?repository=` or `?queue=`, and `&key=` for one whole. Without either: all, without values.
+/// `GET /v1/memory?repository=` or `?queue=`, and `&key=` for one complete value. Without a scope, all
+/// memories are listed without their values.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemoryQuery {
-    /// Of runs on this repository: a local folder or a remote's address, as tasks have it.
+    /// Memories of runs in this repository: a local folder or a remote's address, as given in tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repository: Option<String>,
-    /// Of runs of this queue.
+    /// Memories of runs in this queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Only this key, and its value.
+    /// Only this key, with its value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
 
-/// What is remembered.
+/// A list of memories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryList {
-    /// By scope and key.
+    /// The memories, by scope and key.
     pub memories: Vec<MemoryView>,
 }
 
-/// What is remembered under a key.
+/// A value saved under a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryView {
-    /// Whose.
+    /// The memory's scope.
     pub scope: MemoryScope,
     /// The key.
     pub key: String,
-    /// Size of the value.
+    /// Size of the value in bytes.
     pub bytes: u64,
-    /// The begin of the value, on one line.
+    /// The beginning of the value, on one line.
     pub begins: String,
-    /// The value, where one key was asked for.
+    /// The value; only present if one key was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Which run saved it.
+    /// The run that saved it.
     pub run: crate::ids::RunId,
-    /// When.
+    /// When it was saved.
     pub saved_at: Timestamp,
 }
 
-/// `POST /v1/memory/delete`: somebody forgets a key.
+/// `POST /v1/memory/delete`: deletes a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeleteMemoryRequest {
-    /// Whose.
+    /// The key's scope.
     pub scope: MemoryScope,
     /// The key.
     pub key: String,

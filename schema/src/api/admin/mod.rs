@@ -1,4 +1,4 @@
-//! Bodies about what an administrator sets and looks after.
+//! Request and response bodies for administration: queues, limits, schedules, tokens, notifications, archive.
 
 pub(super) mod archive;
 pub(super) mod import;

@@ -1,4 +1,4 @@
-//! Bodies about notifications: what is to be told, to whom, what became of it; and what a receiver gets.
+//! Request and response bodies for notifications, and the payload that a target receives.
 
 use std::{fmt, str::FromStr};
 
@@ -14,30 +14,30 @@ use crate::{
     task::DiscardReason,
 };
 
-/// Notifications of a list, at most.
+/// Maximum number of notifications in a list.
 pub const NOTIFICATIONS_MAX: u32 = 1000;
-/// The same where the query does not say.
+/// Default number of notifications in a list.
 pub const NOTIFICATIONS_DEFAULT: u32 = 100;
 
-/// How a delivery stands.
+/// State of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryState {
-    /// It is still to be made, or made again.
+    /// The delivery is pending: it has not been attempted, or will be retried.
     Waiting,
-    /// The target took it.
+    /// The target accepted the notification.
     Delivered,
-    /// A dead letter: the target did not take it, and nobody tries again before somebody says so.
+    /// A dead letter: the target did not accept the notification, and it is only retried on request.
     Dead,
-    /// Somebody said that it need not be told.
+    /// A person dropped the delivery.
     Dropped,
 }
 
 impl DeliveryState {
-    /// All, in declaration order.
+    /// All states, in declaration order.
     pub const ALL: [Self; 4] = [Self::Waiting, Self::Delivered, Self::Dead, Self::Dropped];
 
-    /// The word.
+    /// Returns the state's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -63,21 +63,21 @@ impl FromStr for DeliveryState {
     }
 }
 
-/// What a target is.
+/// Kind of a notification target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetKind {
-    /// A server that gets a signed request.
+    /// A server that receives a signed request.
     Webhook,
     /// A program that the coordinator runs.
     Command,
 }
 
 impl TargetKind {
-    /// All, in declaration order.
+    /// All kinds, in declaration order.
     pub const ALL: [Self; 2] = [Self::Webhook, Self::Command];
 
-    /// The word.
+    /// Returns the kind's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Webhook => "webhook",
@@ -86,29 +86,30 @@ impl TargetKind {
     }
 }
 
-/// Who is told, as the settings of the coordinator that answers have it: without any secret.
+/// A notification target from the coordinator's settings, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TargetView {
-    /// Its name.
+    /// The target's name.
     pub name: String,
-    /// What it is.
+    /// The target's kind.
     pub kind: TargetKind,
-    /// Where: scheme, host and port of an address, or a program. A path may be a secret.
+    /// Where it sends to: scheme, host and port of an address, or a program. The path is left out because it
+    /// may contain a secret.
     pub at: String,
-    /// Of what it is told.
+    /// The kinds of notification it subscribes to.
     pub on: Vec<NotificationKind>,
-    /// Of which queues alone; empty = of all.
+    /// Only notifications of these queues; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueName>,
-    /// Of which batches alone, by name or id; empty = of all, and of what belongs to none.
+    /// Only notifications of these batches, by name or id; empty means all, including those without a batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batches: Vec<String>,
-    /// Attempts before it is given up.
+    /// Number of attempts before a delivery is given up.
     pub attempts_max: u32,
 }
 
 impl TargetView {
-    /// Whether it wants to be told this.
+    /// Whether the target subscribes to this notification.
     pub fn should_receive(&self, notice: &NotificationContent) -> bool {
         if notice.kind() == NotificationKind::Test {
             return true;
@@ -130,46 +131,46 @@ impl TargetView {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NotificationQuery {
-    /// Those with a delivery in this state.
+    /// Only notifications with a delivery in this state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<DeliveryState>,
-    /// At most this many; 100 by default, 1000 at most.
+    /// Maximum number of notifications; 100 by default, at most 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
-/// Who is told, and what.
+/// Notification targets and recent notifications.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationList {
-    /// The targets of this coordinator's settings.
+    /// The targets in this coordinator's settings.
     pub targets: Vec<TargetView>,
-    /// The newest first.
+    /// The notifications, newest first.
     pub notifications: Vec<NotificationView>,
-    /// Deliveries that are still to be made, in all.
+    /// Total number of pending deliveries.
     pub waiting: u64,
-    /// Dead letters, in all.
+    /// Total number of dead letters.
     pub dead: u64,
-    /// There are more than were asked for.
+    /// Whether there are more notifications than requested.
     pub more: bool,
 }
 
-/// A notification and what became of it.
+/// A notification and its deliveries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationView {
-    /// What receivers know it by.
+    /// The id under which receivers know it.
     pub id: NotificationId,
-    /// Of what kind it is.
+    /// The notification's kind.
     pub kind: NotificationKind,
-    /// When what is told happened.
+    /// When the reported event happened.
     pub at: Timestamp,
-    /// What is told.
+    /// The notification's content.
     pub notice: NotificationContent,
-    /// How telling each target stands.
+    /// The delivery to each target.
     pub deliveries: Vec<DeliveryView>,
 }
 
 impl NotificationView {
-    /// As the fold has it.
+    /// Builds the view from the folded record.
     pub fn from_record(record: &NotificationRecord) -> Self {
         Self {
             id: record.raised.id,
@@ -181,22 +182,22 @@ impl NotificationView {
     }
 }
 
-/// How telling a target stands.
+/// The delivery of a notification to a target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeliveryView {
     /// The target's name.
     pub target: String,
-    /// How it stands.
+    /// The delivery's state.
     pub state: DeliveryState,
-    /// Attempts that ended, since it was raised or retried by hand.
+    /// Number of attempts that finished since the notification was raised or retried by hand.
     pub attempts: u32,
-    /// What went wrong the last time.
+    /// Why the last attempt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// When the next attempt is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
-    /// When something last changed.
+    /// When the delivery last changed.
     pub changed_at: Timestamp,
 }
 
@@ -223,7 +224,8 @@ impl DeliveryView {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RetryNotificationRequest {
-    /// At this target alone; without, at all that did not take it.
+    /// Retries the delivery to this target only; if absent, to every target that did not accept the
+    /// notification.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
@@ -232,7 +234,8 @@ pub struct RetryNotificationRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DropNotificationRequest {
-    /// To this target alone; without, to all that did not take it.
+    /// Drops the delivery to this target only; if absent, to every target that did not accept the
+    /// notification.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
@@ -241,33 +244,33 @@ pub struct DropNotificationRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TestNotificationRequest {
-    /// To this target alone; without, to all.
+    /// Sends to this target only; if absent, to all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
 
-/// What a receiver gets: a webhook as the body of a request, a command on its standard input.
+/// The payload a target receives: a webhook as the request body, a command on its standard input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationBody {
-    /// Of what kind it is.
+    /// The notification's kind.
     #[serde(rename = "type")]
     pub kind: NotificationKind,
-    /// When what is told happened.
+    /// When the reported event happened.
     pub timestamp: Timestamp,
-    /// What is told.
+    /// The notification's data.
     pub data: NotificationData,
 }
 
-/// What is told; which fields there are follows from the kind.
+/// The data of a notification. The kind determines which fields are present.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NotificationData {
-    /// The task, of `task.…`.
+    /// The task, for `task.…` kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// Its run.
+    /// The task's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// Its title.
+    /// The task's title.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// The queue.
@@ -276,37 +279,38 @@ pub struct NotificationData {
     /// The batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
-    /// What the batch is called.
+    /// The batch's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_name: Option<String>,
-    /// What a blocked task waits for.
+    /// What a blocked task is waiting for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<BlockKind>,
-    /// What it asks, or what is wrong.
+    /// The task's question or problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
-    /// Why a task was given up.
+    /// Why a task was discarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<DiscardReason>,
-    /// The same, or how a budget stands, as one line for a person.
+    /// One line for people: why the task was discarded, or the state of the budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// How the tasks of a batch ended.
+    /// How many of the batch's tasks ended in each state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<TaskEndCounts>,
-    /// What a batch may use.
+    /// The batch's budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// Who tries it, of `test`.
+    /// Who sent the test, for `test`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Where a person looks: a page of the dashboard. There where `server.public_url` says where that is.
+    /// A dashboard page with details. Present if `server.public_url` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
 }
 
 impl NotificationBody {
-    /// What is told of a notification; `public_url` is where people find the coordinator. The same each time.
+    /// Builds the payload of a notification; `public_url` is the address of the coordinator for people. The
+    /// result is the same for every attempt.
     pub fn from_record(record: &NotificationRecord, public_url: Option<&str>) -> Self {
         let notice = &record.raised.notice;
         let mut data = NotificationData::default();

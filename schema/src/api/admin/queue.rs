@@ -1,4 +1,4 @@
-//! Bodies about queues, and about why a task does not run.
+//! Request and response bodies for queues, and for explaining why a task does not run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,50 +10,50 @@ use crate::{
     task::TaskState,
 };
 
-/// `GET /v1/queues`: every queue that has tasks which have not ended, or settings.
+/// `GET /v1/queues`: all queues that have settings or tasks that have not ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueList {
-    /// By name.
+    /// The queues, by name.
     pub queues: Vec<QueueView>,
 }
 
-/// A queue as it stands.
+/// A queue's settings and task counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueView {
-    /// Its name.
+    /// The queue's name.
     pub name: QueueName,
-    /// What is set for it.
+    /// The queue's settings.
     pub settings: QueueSettings,
-    /// Its tasks that have not ended, by state.
+    /// Number of tasks that have not ended, by state.
     pub tasks: Vec<StateCount>,
-    /// Since when the one of them that waits longest for a worker could have been leased.
+    /// Since when the task that has waited longest for a worker has been available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_available_at: Option<Timestamp>,
-    /// Since when the one that runs longest has been leased.
+    /// Since when the task that has run longest has been leased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_leased_at: Option<Timestamp>,
 }
 
 impl QueueView {
-    /// How many of its tasks are in a state.
+    /// Returns the number of tasks in a state.
     pub fn count_in_state(&self, state: TaskState) -> u64 {
         self.tasks.iter().find(|one| one.state == state).map_or(0, |one| one.count)
     }
 }
 
-/// `POST /v1/queues/{name}`: what is named is set, the rest stays.
+/// `POST /v1/queues/{name}`: changes the given settings and keeps the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SetQueueRequest {
-    /// None of its tasks is leased.
+    /// If true, no task of the queue is leased.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// At most so many of its tasks run at a time; 0 = as many as there are workers for.
+    /// Maximum number of tasks that run at a time; 0 means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_max: Option<u32>,
 }
 
-/// `POST /v1/workers/{incarnation}/drain`: an empty object.
+/// `POST /v1/workers/{incarnation}/drain`: the body is an empty object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DrainWorkerRequest {}
@@ -65,74 +65,75 @@ pub struct WhyView {
     pub task: TaskId,
     /// Its state.
     pub state: TaskState,
-    /// What keeps it.
+    /// Why the task does not run.
     pub kind: WhyKind,
-    /// The same in one line, with what helps.
+    /// The same as one line of text, with what to do about it.
     pub text: String,
-    /// Tasks that it is about: those it waits for, or that run in its place.
+    /// Related tasks: those it depends on, or those that run instead of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskId>,
 }
 
-/// What keeps a task from running.
+/// Why a task does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyKind {
-    /// Nothing: it runs.
+    /// The task is running.
     Runs,
-    /// It has its worker, and waits for a limit on its model's provider.
+    /// The task is leased but waits for its model provider's rate limit.
     ProviderLimit,
-    /// It has ended.
+    /// The task has ended.
     Ended,
-    /// It waits for other tasks.
+    /// The task waits for its dependencies.
     Dependencies,
-    /// It waits for its time.
+    /// The task waits for its scheduled time.
     Schedule,
-    /// A run failed, and its backoff is not over.
+    /// A run failed and the retry backoff has not passed.
     Backoff,
-    /// It waits for a person, a child, a provider, a budget, or the end of a pause.
+    /// The task waits for a person, a child task, a provider, a budget, or the end of a pause.
     Blocked,
-    /// Its queue is paused.
+    /// The queue is paused.
     QueuePaused,
-    /// As many tasks of its queue run as may.
+    /// The queue's limit of running tasks is reached.
     QueueFull,
-    /// Its batch has used up what it may.
+    /// The batch budget is used up.
     Budget,
-    /// As many tasks of its concurrency key run as may.
+    /// The limit of the task's concurrency key is reached.
     KeyFull,
     /// There is no worker.
     NoWorker,
-    /// No worker that is there takes tasks like it.
+    /// No connected worker takes tasks like this one.
     NoneServes,
-    /// A worker that would take it cannot, for a fault of its own, and there is no other.
+    /// The only matching worker has a fault and cannot take the task.
     WorkerFault,
-    /// The workers that take tasks like it have no room.
+    /// All matching workers are at capacity.
     NoRoom,
-    /// Nothing: a worker is about to take it.
+    /// Nothing prevents it: a worker will take the task next.
     Next,
 }
 
-/// Which load is asked for.
+/// Parameters of the queue load.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueLoadQuery {
-    /// The labels of the workers that are scaled, as `gpu=a100,zone=b`: tasks that want others are not theirs. Left out,
-    /// a task counts where some worker that was heard of within a week has its labels.
+    /// Labels of the scaled workers, such as `gpu=a100,zone=b`; tasks that require other labels are not
+    /// counted. If omitted, a task counts if some worker seen within the last week has its labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<String>,
 }
 
-/// `GET /v1/queues/{name}/load`: for autoscalers. A queue that nobody knows has a load of 0.
+/// `GET /v1/queues/{name}/load`: the load for autoscalers. An unknown queue has a load of 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueLoad {
-    /// How many of its tasks run, or would if there were workers enough: what to scale by. What runs counts, so that a
-    /// busy worker is never one too many. What cannot run does not: in a paused queue, above the queue's limit or a
-    /// key's, of a batch whose budget is used up, with labels that nobody has.
+    /// Number of tasks that run or would run with enough workers; scale by this value. Running tasks count,
+    /// so that a busy worker is never considered surplus. Tasks that cannot run do not count: those in a
+    /// paused queue, above the limit of the queue or of a key, in a batch whose budget is used up, or with
+    /// labels that no worker has.
     pub wanted: u64,
-    /// Its tasks that run.
+    /// Number of running tasks.
     pub running: u64,
-    /// Its tasks that could be leased.
+    /// Number of tasks that could be leased.
     pub available: u64,
-    /// For how long the one of them that waits longest has, in seconds.
+    /// How long the oldest available task has waited, in seconds.
     pub oldest_available_s: u64,
 }

@@ -1,4 +1,4 @@
-//! Bodies about schedules.
+//! Request and response bodies for schedules.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,57 +8,58 @@ use crate::{
     system::{ScheduleFired, ScheduleName, TaskSchedule},
 };
 
-/// `POST /v1/schedules/{name}`: makes a schedule. Blobs that its task names must be stored before.
+/// `POST /v1/schedules/{name}`: creates a schedule. Blobs that its task refers to must be stored first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetScheduleRequest {
-    /// The schedule. Its task has no `run_at`, no `dedup_key` and waits for no other.
+    /// The schedule. Its task must not have `run_at`, `dedup_key` or dependencies.
     pub schedule: TaskSchedule,
-    /// It takes the place of the one of its name; without, that is refused.
+    /// Replaces the existing schedule of this name; if false, an existing name is an error.
     #[serde(default)]
     pub replace: bool,
 }
 
-/// `POST /v1/schedules/{name}/pause`, `…/unpause`, `…/remove`: an empty object.
+/// `POST /v1/schedules/{name}/pause`, `…/unpause`, `…/remove`: the body is an empty object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleActRequest {}
 
-/// `POST /v1/schedules/{name}/run`: gives its task now, whatever its times, pauses and overlaps.
+/// `POST /v1/schedules/{name}/run`: submits the schedule's task now, regardless of its times, pauses and
+/// overlap rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunScheduleRequest {
-    /// The task's id, made by the caller so that the same request sent again gives one task.
+    /// The task's id, chosen by the caller so that repeating the request submits only one task.
     pub task: TaskId,
 }
 
 /// `GET /v1/schedules`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleList {
-    /// By name.
+    /// The schedules, by name.
     pub schedules: Vec<ScheduleView>,
 }
 
-/// A schedule as it stands.
+/// A schedule and its state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleView {
-    /// Its name.
+    /// The schedule's name.
     pub name: ScheduleName,
-    /// As it was set.
+    /// The schedule's definition.
     pub schedule: TaskSchedule,
-    /// By whom.
+    /// Who set it.
     pub by: String,
-    /// When.
+    /// When it was set.
     pub set_at: Timestamp,
-    /// It rests.
+    /// Whether the schedule is paused.
     pub paused: bool,
-    /// When it fires next; none while it rests, or where its time never comes.
+    /// When it fires next; none if it is paused or will never fire again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
     /// The last firing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fired: Option<ScheduleFired>,
-    /// The task of the last one that gave one.
+    /// The task of the last firing that submitted one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
 }

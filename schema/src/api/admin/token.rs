@@ -1,4 +1,4 @@
-//! Bodies about API tokens.
+//! Request and response bodies for API tokens.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,28 +8,29 @@ use crate::{
     system::{TokenName, TokenRecord, TokenRole},
 };
 
-/// Longest life of a token that expires, in milliseconds: ten years.
+/// Maximum lifetime of an expiring token, in milliseconds: ten years.
 pub const TOKEN_LIFETIME_MS_MAX: u64 = 10 * 365 * 24 * 3_600_000;
 
-/// `POST /v1/tokens`: makes a token.
+/// `POST /v1/tokens`: creates a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateTokenRequest {
-    /// Its name. It stands in the log for what its holder does.
+    /// The token's name. The log records it with everything done with the token.
     pub name: TokenName,
-    /// What it is good for.
+    /// The token's role.
     pub role: TokenRole,
-    /// How long it is good, at most [`TOKEN_LIFE_MS_MAX`]; none = until it is revoked.
+    /// Lifetime in milliseconds, at most [`TOKEN_LIFETIME_MS_MAX`]; if absent, the token is valid until it is
+    /// revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
 }
 
-/// A token that was made.
+/// A newly created token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CreatedToken {
-    /// What is known of it.
+    /// The token's metadata.
     pub token: TokenView,
-    /// The token itself. This is the one time that it is told: the coordinator keeps its hash alone.
+    /// The token itself. It is shown only here, because the coordinator stores only its hash.
     pub secret: String,
 }
 
@@ -39,7 +40,7 @@ impl std::fmt::Debug for CreatedToken {
     }
 }
 
-/// `POST /v1/tokens/{name}/revoke`: an empty object.
+/// `POST /v1/tokens/{name}/revoke`: the body is an empty object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RevokeTokenRequest {}
@@ -47,57 +48,57 @@ pub struct RevokeTokenRequest {}
 /// `GET /v1/tokens`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenList {
-    /// The last token of each name, in order of the names.
+    /// The latest token of each name, ordered by name.
     pub tokens: Vec<TokenView>,
 }
 
-/// `GET /v1/whoami`: whose token the request bears.
+/// `GET /v1/whoami`: the identity of the request's token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WhoamiResponse {
-    /// The token's name, as it stands in the log.
+    /// The token's name, as recorded in the log.
     pub name: String,
-    /// What it is good for.
+    /// The token's role.
     pub role: TokenRole,
 }
 
-/// A token, without itself.
+/// A token's metadata, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenView {
-    /// Its name.
+    /// The token's name.
     pub name: TokenName,
-    /// What it is good for.
+    /// The token's role.
     pub role: TokenRole,
     /// `good`, `expired` or `revoked`.
     pub state: TokenState,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// Who made it.
+    /// Who created it.
     pub created_by: String,
-    /// When it ends by itself.
+    /// When it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// When it was revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Timestamp>,
-    /// By whom.
+    /// Who revoked it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_by: Option<String>,
 }
 
-/// What a token is worth.
+/// Validity of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenState {
-    /// It is accepted.
+    /// The token is accepted.
     Good,
-    /// Its time is over.
+    /// The token has expired.
     Expired,
-    /// Somebody ended it.
+    /// The token was revoked.
     Revoked,
 }
 
 impl TokenState {
-    /// Its name.
+    /// Returns the state's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -108,7 +109,7 @@ impl TokenState {
 }
 
 impl TokenView {
-    /// What is told of a token at `now`.
+    /// Builds the view of a token at time `now`.
     pub fn from_record(record: &TokenRecord, now: Timestamp) -> Self {
         let made = &record.created;
         let state = match &record.revoked {

@@ -1,4 +1,4 @@
-//! Batches: tasks that were submitted together, and how they stand.
+//! Batches: groups of tasks submitted together, with their progress and budget.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,67 +11,68 @@ use crate::{
     task::{TaskBlockedReason, TaskState},
 };
 
-/// `GET /v1/batches/{id}`: how a batch stands.
+/// `GET /v1/batches/{id}`: a batch's progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BatchView {
-    /// The batch.
+    /// The batch's id.
     pub id: BatchId,
-    /// What its submitter calls it.
+    /// The name its submitter gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its tasks, with those that are archived.
+    /// Number of tasks, including archived ones.
     pub tasks: u64,
-    /// Those of them that are archived.
+    /// Number of archived tasks.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub archived: u64,
-    /// By state.
+    /// Number of tasks by state.
     pub states: Vec<StateCount>,
-    /// Its blocked ones, by what they wait for.
+    /// Number of blocked tasks by reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocked: Vec<BlockedCount>,
-    /// Pending ones that wait, at whatever remove, for a task that failed: until somebody retries that one, or lets
-    /// them go without it.
+    /// Pending tasks that depend, directly or indirectly, on a failed task. They wait until a person retries
+    /// it or releases them without it.
     #[serde(default)]
     pub behind_failed: u64,
-    /// Pending ones that wait likewise for a task that waits for a person.
+    /// Pending tasks that depend, directly or indirectly, on a task waiting for a person.
     #[serde(default)]
     pub behind_blocked: u64,
-    /// Pending ones that wait likewise for a task of the batch that waits for its children, and for no other of these.
+    /// Pending tasks that depend, directly or indirectly, on a task of the batch that waits for its children,
+    /// and on none of the above.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub behind_children: u64,
-    /// What its runs may use together, if that is set.
+    /// The budget that its runs share, if one is set.
     #[serde(default, skip_serializing_if = "BatchBudget::is_none")]
     pub budget: BatchBudget,
-    /// What its runs have used, as far as it is counted: the coordinator that answers counts first.
+    /// What its runs have used, as far as the coordinator has counted it.
     #[serde(default)]
     pub used: BatchSpending,
-    /// Runs begun.
+    /// Number of runs started.
     pub runs: u64,
-    /// Runs that failed, of tasks as they stand now: a retry begins to count again.
+    /// Failed runs of its tasks since each task's last retry.
     pub failures: u64,
-    /// Run-process crashes, likewise.
+    /// Crashed run processes of its tasks since each task's last retry.
     pub crashes: u64,
-    /// What tasks that are not done say, the most frequent first; at most
+    /// Messages of tasks that are not done, most frequent first; at most
     /// [`BATCH_MESSAGES_MAX`](super::BATCH_MESSAGES_MAX).
     pub messages: Vec<MessageCount>,
-    /// The task whose present run began first.
+    /// The task whose current run started first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_running: Option<OldestRunning>,
     /// When its first task was submitted.
     pub first_submitted_at: Timestamp,
     /// When its last task was submitted.
     pub last_submitted_at: Timestamp,
-    /// When the first of those that have ended did.
+    /// When the first of its ended tasks ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_ended_at: Option<Timestamp>,
-    /// When the last of them did.
+    /// When the last of its ended tasks ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_ended_at: Option<Timestamp>,
 }
 
 impl BatchView {
-    /// Tasks that do not go on before somebody does something: blocked ones, those that wait for them or for one
-    /// that failed, and those that no budget pays for.
+    /// Returns the number of tasks that need a person to continue: blocked tasks, tasks that depend on them
+    /// or on a failed one, and tasks that the budget does not cover.
     pub fn waiting_for_people(&self) -> u64 {
         let asks = |why| match why {
             TaskBlockedReason::Person
@@ -84,13 +85,13 @@ impl BatchView {
         let blocked = self.blocked.iter().filter(|blocked| asks(blocked.why)).map(|blocked| blocked.count);
         let available =
             || self.states.iter().filter(|of| of.state == TaskState::Available).map(|of| of.count);
-        // None of them begins before the budget is raised.
+        // Available tasks do not start until the budget is raised.
         let unpaid = if self.budget.spent.is_some() { available().sum() } else { 0 };
         blocked.sum::<u64>() + self.behind_failed + self.behind_blocked + unpaid
     }
 
-    /// Whether none of its tasks goes on by itself: each has ended or waits for somebody, or for its own children,
-    /// which are of the batch as well and do not go on either.
+    /// Whether none of its tasks continues on its own: each has ended, waits for a person, or waits for
+    /// children in the same batch that do not continue either.
     pub fn is_settled(&self) -> bool {
         let ended = self.states.iter().filter(|of| of.state.is_ended()).map(|of| of.count);
         let parents = self.blocked.iter().filter(|blocked| match blocked.why {
@@ -107,116 +108,117 @@ impl BatchView {
     }
 }
 
-/// What the runs of a batch may use together.
+/// The budget that the runs of a batch share.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct BatchBudget {
-    /// What is set.
+    /// The configured budget.
     pub budget: Budget,
-    /// Why it does not pay for the next call: no task of the batch begins, and those that run rest before theirs.
+    /// Why the budget does not cover the next call. No task of the batch starts, and running ones pause
+    /// before their next call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spent: Option<String>,
 }
 
 impl BatchBudget {
-    /// For serde: nothing is set.
+    /// For serde: whether no budget is set.
     pub const fn is_none(&self) -> bool {
         self.budget.is_none()
     }
 }
 
-/// `POST /v1/batches/{id}/budget`: sets what a batch's runs may use together; what waits for that goes on by itself. The
-/// batch need not have a task yet.
+/// `POST /v1/batches/{id}/budget`: sets the budget that a batch's runs share. Tasks that wait for it continue
+/// automatically. The batch does not need to have a task yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetBudgetRequest {
     /// The amounts.
     pub budget: Budget,
-    /// What becomes of the rest.
+    /// How the amounts combine with the current budget.
     #[serde(default, skip_serializing_if = "BudgetUpdateMode::is_all")]
     pub how: BudgetUpdateMode,
 }
 
-/// What naming amounts of a budget sets.
+/// How the amounts of a request combine with the current budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetUpdateMode {
-    /// All of it: what is not named has no budget any more.
+    /// Replaces the budget: amounts that are not given become unlimited.
     #[default]
     All,
-    /// What is named; the rest stays as it is.
+    /// Sets the given amounts and keeps the others.
     Named,
-    /// All of it, unless a person has set something for the batch: so a file that is imported again undoes nothing. The
-    /// answer says what is set then.
+    /// Replaces the budget unless a person has set one, so that importing a file again does not undo their
+    /// change. The response contains the budget in effect.
     OfFile,
 }
 
 impl BudgetUpdateMode {
-    /// For serde: it is the usual one.
+    /// For serde: whether this is the default.
     pub const fn is_all(&self) -> bool {
         matches!(self, Self::All)
     }
 }
 
-/// What is set for a batch, and what was used of it.
+/// A batch's budget and what was used of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BudgetView {
     /// The batch.
     pub batch: BatchId,
-    /// What is set.
+    /// The budget.
     pub budget: BatchBudget,
     /// What its runs have used.
     pub used: BatchSpending,
 }
 
-/// How many tasks are blocked for one reason.
+/// Number of tasks blocked for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockedCount {
-    /// For what.
+    /// The reason.
     pub why: TaskBlockedReason,
-    /// How many.
+    /// Number of tasks.
     pub count: u64,
 }
 
-/// How often tasks say something.
+/// Number of tasks with the same message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MessageCount {
-    /// What they say.
+    /// The message.
     pub message: String,
-    /// How many.
+    /// Number of tasks.
     pub count: u64,
-    /// One of them.
+    /// One of these tasks.
     pub task: TaskId,
 }
 
-/// A task that has been running for the longest.
+/// The task that has been running longest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OldestRunning {
     /// The task.
     pub task: TaskId,
-    /// When its run began.
+    /// When its run started.
     pub since: Timestamp,
 }
 
-/// `GET /v1/batches`: the batches of the newest tasks.
+/// `GET /v1/batches`: batches, those with the newest tasks first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BatchList {
-    /// At most [`BATCHES_MAX`](super::BATCHES_MAX), the one with the newest task first.
+    /// The batches, at most [`BATCHES_MAX`](super::BATCHES_MAX), the one with the newest task first.
     pub batches: Vec<BatchSummary>,
-    /// There are more.
+    /// Whether there are more.
     pub more: bool,
 }
 
 /// A batch in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BatchSummary {
-    /// The batch.
+    /// The batch's id.
     pub id: BatchId,
-    /// What its submitter calls it.
+    /// The name its submitter gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its tasks.
+    /// Number of tasks.
     pub tasks: u64,
-    /// Those of them that have ended.
+    /// Number of tasks that have ended.
     pub ended: u64,
     /// When its last task was submitted.
     pub last_submitted_at: Timestamp,
@@ -264,16 +266,16 @@ mod tests {
         }
         for why in [Person, Provider, Paused, Budget] {
             assert!(view(&[(Completed, 3), (Blocked, 1)], &[(why, 1)]).is_settled(), "{why:?}");
-            // Whoever waits for it does not go on either.
+            // A task that depends on a waiting one does not continue either.
             let parents = [(why, 1), (Child, 2)];
             assert!(view(&[(Blocked, 3)], &parents).is_settled(), "{why:?}");
             assert!(!view(&[(Blocked, 3), (Running, 1)], &parents).is_settled(), "{why:?}");
         }
         assert!(!view(&[(Blocked, 2)], &[(Outage, 1), (Child, 1)]).is_settled(), "it asks again by itself");
-        // Behind what failed, or what waits.
+        // Pending tasks behind a failed or blocked one.
         let behind = BatchView { behind_failed: 1, behind_blocked: 1, ..view(&[(Pending, 2)], &[]) };
         assert!(behind.is_settled());
-        // Behind a parent whose child waits; not while that child works.
+        // A task behind a parent whose child waits is settled; one whose child still works is not.
         let parents = [(Person, 1), (Child, 1)];
         let behind = |states| BatchView { behind_children: 1, ..view(states, &parents) };
         assert!(behind(&[(Blocked, 2), (Pending, 1)]).is_settled());

@@ -1,4 +1,4 @@
-//! Acts on many tasks: a page at a time, each task a command of its own.
+//! Bulk operations on tasks: one page at a time, each task in a separate command.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,43 +9,44 @@ use crate::{
     task::{TaskBlockedReason, TaskState},
 };
 
-/// `POST /v1/tasks/bulk`: does one thing to every task that is meant, at most
-/// [`BULK_TASKS_MAX`](super::BULK_TASKS_MAX) at once. Each task's part is done by itself: there is no
-/// transaction over all of them, and what one refuses holds none of the others.
+/// `POST /v1/tasks/bulk`: applies one operation to every selected task, at most
+/// [`BULK_TASKS_MAX`](super::BULK_TASKS_MAX) at once. Each task is changed independently: there is no
+/// transaction over all of them, and a failure of one does not affect the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BulkRequest {
-    /// What is done.
+    /// The operation.
     pub act: BulkOperation,
-    /// Which tasks, where none are named: at least one filter. Its `before` is the last answer's `next`.
+    /// Selects tasks if none are listed; at least one filter is required. Its `before` is the `next` of the
+    /// previous response.
     #[serde(default)]
     pub filter: TaskQuery,
-    /// These tasks; there is no filter beside them.
+    /// The tasks; cannot be combined with a filter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskId>,
-    /// Why, for the log, where the act's event holds a reason.
+    /// The reason, recorded if the operation's event has one.
     #[serde(default)]
     pub reason: String,
-    /// Nothing is done: the answer says which tasks are meant.
+    /// Changes nothing: the response lists the selected tasks.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// What can be done to many tasks.
+/// An operation that can be applied to many tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum BulkOperation {
-    /// They end, also while they run.
+    /// Cancels the tasks, including running ones.
     Cancel,
-    /// They begin anew; those that were to come after others wait again for what is not completed.
+    /// Retries the tasks; those with dependencies wait again for the ones that are not completed.
     Retry,
-    /// They begin anew, whatever they were to come after.
+    /// Retries the tasks regardless of their dependencies.
     RetryWithoutDependencies,
-    /// They rest.
+    /// Pauses the tasks.
     Pause,
-    /// Paused ones go on.
+    /// Resumes paused tasks.
     Unpause,
-    /// They get another priority, within ± [`PRIORITY_MAX`](crate::task::PRIORITY_MAX).
+    /// Changes the priority, within ± [`PRIORITY_MAX`](crate::task::PRIORITY_MAX).
     Reprioritize(
         #[serde(deserialize_with = "crate::task::read_priority")]
         #[schemars(range(min = -1000, max = 1000))]
@@ -53,30 +54,30 @@ pub enum BulkOperation {
     ),
 }
 
-/// A page of what was done.
+/// Result of one page of a bulk operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BulkResponse {
-    /// One per task, newest first, or in the order in which they were named.
+    /// One entry per task: newest first, or in the order in which they were listed.
     pub tasks: Vec<BulkTaskResult>,
-    /// Give this as the filter's `before` for the next page. A page may be empty and have a next.
+    /// The filter's `before` for the next page. An empty page can have a `next`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<TaskId>,
 }
 
-/// What became of one task.
+/// Result for one task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BulkTaskResult {
     /// The task.
     pub id: TaskId,
-    /// Its title; empty where there is no such task.
+    /// The task's title; empty if the task does not exist.
     pub title: String,
-    /// Its state now; none where there is no such task.
+    /// The task's current state; none if the task does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<TaskState>,
-    /// For what it is blocked.
+    /// Why it is blocked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_why: Option<TaskBlockedReason>,
-    /// Why nothing was done to it.
+    /// Why the operation was not applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Bodies of delegation: a run gives work away to a child task, and looks what became of it.
+//! Request and response bodies of delegation: a run gives work to a child task and queries its result.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,74 +13,75 @@ use crate::{
     task::SettingsPatch,
 };
 
-/// `POST /v1/runs/{id}/delegate`: the run's `Delegated` and its child's `TaskSubmitted`, in one transaction. What is
-/// not said here the child has from its parent: base, queue, batch, key, priority, policy, labels of its worker. Sent
-/// again it makes no second child.
+/// `POST /v1/runs/{id}/delegate`: records the run's `Delegated` and the child's `TaskSubmitted` in one
+/// transaction. The child inherits everything not given here: base, queue, batch, key, priority, policy,
+/// worker labels. Repeating the request does not create a second child.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DelegateRequest {
     /// The fencing token.
     pub epoch: Epoch,
-    /// The last event that the run knows of itself: it is answered with what follows.
+    /// The last event of its own stream that the run knows; the response contains the events after it.
     pub after: Seq,
-    /// The call that delegates.
+    /// The tool call that delegates.
     pub call: CallId,
     /// The child's title.
     pub title: String,
-    /// The child's work, in words for its model.
+    /// The child's task text for its model.
     pub text: String,
-    /// What it changes goes back into the parent's workspace.
+    /// Whether the child's changes are merged into the parent's workspace.
     #[serde(default)]
     pub writes: bool,
-    /// The shell line that tests its work.
+    /// The shell command that tests the child's work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<String>,
-    /// Paths that must exist at its end.
+    /// Paths that must exist when the child ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<WorkspacePath>,
-    /// Tools that it may not call, beside what its parent's policy says: whoever gives it away may not do what they do. A
-    /// pattern of a rule's `tools` each.
+    /// Tools that the child may not call, in addition to its parent's policy, because a role may not gain
+    /// tools by delegating. Each is a pattern as in a rule's `tools`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub denied_tools: Vec<String>,
-    /// Another engine than its parent's.
+    /// Engine, if different from the parent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
-    /// Another model than its parent's.
+    /// Model, if different from the parent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
-    /// Its settings; what is left out is as its parent's task has it.
+    /// Settings; omitted ones are those of the parent's task.
     #[serde(default)]
     pub settings: SettingsPatch,
-    /// Hash of the tree it starts from.
+    /// Hash of the tree that the child starts from.
     pub tree: TreeHash,
-    /// How that differs from the base; none = it does not. See [`DelegatedBy`](crate::task::DelegatedBy).
+    /// How that tree differs from the base; none if it does not. See
+    /// [`DelegatedBy`](crate::task::DelegatedBy).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<BlobRef>,
-    /// That blob, where it is not stored yet.
+    /// That blob, if it is not stored yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blobs: Vec<BlobUpload>,
 }
 
-/// The child, and what the run's stream has since.
+/// The child, and the run's events since `after`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DelegateResponse {
-    /// The child.
+    /// The child's task id.
     pub child: TaskId,
-    /// Events of the run after the one it knew: `Delegated` is among them.
+    /// Events of the run after the last one it knew, including `Delegated`.
     pub events: Vec<Envelope>,
 }
 
-/// `GET /v1/runs/{id}/children`: the tasks that a run gave away, in order.
+/// `GET /v1/runs/{id}/children`: the tasks that a run delegated, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChildList {
     /// The tasks with their runs.
     pub children: Vec<ChildView>,
 }
 
-/// A task that a run gave away.
+/// A delegated task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChildView {
-    /// The call that gave it away.
+    /// The call that delegated it.
     pub call: CallId,
     /// The task and its runs.
     pub view: TaskView,

@@ -1,4 +1,4 @@
-//! Bodies about results: what whoever delivers them did, and what a person says of them.
+//! Request and response bodies for results: steps of a delivery, and a person's acceptance or rejection.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,13 +8,13 @@ use crate::{
     task::DeliveryBlockedReason,
 };
 
-/// `POST /v1/tasks/{id}/delivery`: a step of delivering a run's result, told by whoever does it.
+/// `POST /v1/tasks/{id}/delivery`: reports a step of the delivery of a run's result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeliveryRequest {
-    /// The run, one of the task's.
+    /// The run; must belong to the task.
     pub run: RunId,
-    /// What is done.
+    /// The step.
     pub step: DeliveryStep,
 }
 
@@ -22,66 +22,66 @@ pub struct DeliveryRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DeliveryStep {
-    /// Whoever asks is about to deliver it, alone. Refused with `wrong_state` where the task's stream has gone on from
-    /// where they looked at it.
+    /// The caller is about to deliver the result and claims it exclusively. Refused with `wrong_state` if the
+    /// task's stream has changed since the caller read it.
     Claimed {
-        /// Who: one at a time bears this name.
+        /// The deliverer's name, unique among concurrent deliverers.
         deliverer: String,
-        /// How long it holds unless it is sent again. At most ten minutes.
+        /// How long the claim is valid unless it is renewed, in milliseconds. At most ten minutes.
         term_ms: u64,
-        /// The head of the task's stream as they saw it.
+        /// The head of the task's stream that the caller read.
         expected: Seq,
-        /// They are going to push.
+        /// Whether the caller is going to push.
         #[serde(default)]
         push: bool,
-        /// They are going to run their user's hook.
+        /// Whether the caller is going to run the user's hook.
         #[serde(default)]
         hook: bool,
     },
-    /// The run changed nothing.
+    /// The run changed nothing, so there is nothing to deliver.
     Needless {},
-    /// A push is about to be made.
+    /// A push is about to start.
     Requested {
         /// The branch.
         branch: String,
-        /// The commit that it is to be at.
+        /// The commit that the branch will point to.
         commit: String,
-        /// The remote, without any user or password.
+        /// The remote, without user name or password.
         remote: String,
     },
-    /// A branch holds the result.
+    /// The result was delivered to a branch.
     Delivered {
         /// The branch.
         branch: String,
-        /// The commit that it is at.
+        /// The branch's commit.
         commit: String,
-        /// The remote, where it was pushed.
+        /// The remote, if it was pushed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         remote: Option<String>,
     },
-    /// It could not be delivered.
+    /// The result could not be delivered.
     Blocked {
-        /// The branch that was wanted.
+        /// The target branch.
         branch: String,
-        /// Why not.
+        /// Why it could not be delivered.
         why: DeliveryBlockedReason,
-        /// Paths that conflict.
+        /// Conflicting paths.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         paths: Vec<String>,
-        /// The branch that keeps the result.
+        /// The branch where the result was saved.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         kept: Option<String>,
-        /// What a person is told.
+        /// The message for people.
         message: String,
     },
-    /// The user's own command ran after it.
+    /// The user's hook ran after the delivery.
     HookRan {
         /// The commit that was delivered.
         commit: String,
-        /// Its exit status, if it had one.
+        /// The hook's exit status, if it has one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit: Option<i32>,
-        /// The end of what it wrote.
+        /// The end of the hook's output.
         #[serde(default)]
         output: String,
     },
@@ -91,17 +91,18 @@ pub enum DeliveryStep {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AcceptRequest {
-    /// What the person says.
+    /// The person's comment.
     pub comment: String,
 }
 
-/// `POST /v1/runs/{id}/reject`: goes on from the last turn that ended, as a new run that is told the comment.
+/// `POST /v1/runs/{id}/reject`: continues from the last finished turn in a new run that receives the comment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RejectRequest {
     /// What is wrong. 1 to [`TELL_BYTES_MAX`](super::TELL_BYTES_MAX) bytes.
     pub comment: String,
-    /// What the model is told behind it, as what the result conflicts with; both together have as many bytes at most.
+    /// Additional text for the model, for example what the result conflicts with. The size limit applies to
+    /// both texts together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<String>,
 }

@@ -12,14 +12,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ids::TaskId, message::ModelRef, task::Flow};
 
-/// Most faults that a worker names in one request: they are written with its record. A worker with more of them
-/// names those it met last.
+/// Maximum number of faults in one request; they are stored in the worker's record. A worker with more
+/// reports the most recent ones.
 pub const FAULTS_MAX: usize = 32;
 
-/// Longest [`WorkerFault::message`], in bytes: it is printed in one line, and written with every request for work.
+/// Maximum length of [`WorkerFault::message`], in bytes. It is printed on one line and stored with every
+/// request for work.
 pub const FAULT_MESSAGE_BYTES_MAX: usize = 600;
 
-/// Longest name within a [`FaultScope`], in bytes.
+/// Maximum length of a name in a [`FaultScope`], in bytes.
 pub const FAULT_NAME_BYTES_MAX: usize = 2000;
 
 /// A fault of a worker.
@@ -44,7 +45,7 @@ pub struct WorkerFault {
 pub enum FaultKind {
     /// An MCP server of its settings does not start or does not answer.
     McpServer,
-    /// The sandbox cannot be made: a layer, a cgroup or a quota is missing.
+    /// The sandbox cannot be created: a layer, a cgroup or a quota is missing.
     Sandbox,
     /// A program that the task needs is not installed.
     Toolchain,
@@ -61,7 +62,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All of them, for metrics that name each, whether or not it occurs.
+    /// All kinds, for metrics that list each one whether or not it occurs.
     pub const ALL: [Self; 8] = [
         Self::McpServer,
         Self::Sandbox,
@@ -73,7 +74,7 @@ impl FaultKind {
         Self::Host,
     ];
 
-    /// The word for people and metrics, as in JSON.
+    /// Returns the kind's name for people and metrics, as in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::McpServer => "mcp_server",
@@ -94,7 +95,7 @@ impl FaultKind {
 pub enum FaultScope {
     /// Every task.
     AnyTask,
-    /// Tasks that use this provider at this address; no address stands for the provider's own.
+    /// Tasks that use this provider at this address; no address means the provider's default.
     Provider {
         /// The provider.
         provider: String,
@@ -110,12 +111,12 @@ pub enum FaultScope {
 }
 
 impl FaultScope {
-    /// The provider of a model, at the model's address.
+    /// Returns the scope for a model's provider at the model's address.
     pub fn for_provider(model: &ModelRef) -> Self {
         Self::Provider { provider: model.provider.clone(), base_url: model.base_url.clone() }
     }
 
-    /// Whether all tasks of the flow are concerned.
+    /// Whether the fault concerns all tasks of the flow.
     pub fn covers_flow(&self, flow: &Flow) -> bool {
         match self {
             Self::AnyTask => true,
@@ -128,12 +129,12 @@ impl FaultScope {
         }
     }
 
-    /// Whether this task of the flow is concerned.
+    /// Whether the fault concerns this task of the flow.
     pub fn covers_task(&self, flow: &Flow, task: TaskId) -> bool {
         *self == Self::Task(task) || self.covers_flow(flow)
     }
 
-    /// Length of the longest name in it, in bytes.
+    /// Returns the length of its longest name, in bytes.
     pub fn longest_name_bytes(&self) -> usize {
         let of_model =
             |name: &str, base_url: Option<&String>| name.len().max(base_url.map_or(0, String::len));
@@ -153,7 +154,7 @@ impl fmt::Display for WorkerFault {
 }
 
 impl WorkerFault {
-    /// A fault with a message that fits: one line, cut at [`FAULT_MESSAGE_BYTES_MAX`].
+    /// Creates a fault; the message is reduced to one line of at most [`FAULT_MESSAGE_BYTES_MAX`] bytes.
     pub fn new(kind: FaultKind, scope: FaultScope, message: &str) -> Self {
         let mut message = message.replace('\0', " ").split_whitespace().collect::<Vec<_>>().join(" ");
         if message.len() > FAULT_MESSAGE_BYTES_MAX {
@@ -167,12 +168,12 @@ impl WorkerFault {
         Self { kind, scope, message, is_probed: false }
     }
 
-    /// Whether tasks of the flow are kept away from the worker now.
+    /// Whether all tasks of the flow are currently kept from the worker.
     pub fn excludes_flow(&self, flow: &Flow) -> bool {
         !self.is_probed && self.scope.covers_flow(flow)
     }
 
-    /// The task that alone is kept away from the worker now, where there is one.
+    /// Returns the one task that is currently kept from the worker, if the fault concerns a single task.
     pub const fn excluded_task(&self) -> Option<TaskId> {
         match self.scope {
             FaultScope::Task(task) if !self.is_probed => Some(task),

@@ -1,4 +1,4 @@
-//! Bodies about runs that stand on another's history: resume, fork, the tree that they make.
+//! Request and response bodies for runs that continue another run's history: resume, fork and lineage.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,132 +11,134 @@ use crate::{
     run::{EngineRef, ForkReason, RunModels, SnapshotTaken},
 };
 
-/// What a person changed in the workspace between a turn's end and the run that goes on from there.
+/// A person's changes to the workspace between the end of a turn and the run that continues from there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceEdit {
-    /// The tree that was changed: must be that of the turn, or the edit was made on something else.
+    /// The tree that was edited; must be the tree of the turn.
     pub before: TreeHash,
-    /// The changes, as snapshots that follow one another; at most [`EDIT_SNAPSHOTS_MAX`].
+    /// The changes as consecutive snapshots; at most [`EDIT_SNAPSHOTS_MAX`].
     ///
     /// [`EDIT_SNAPSHOTS_MAX`]: super::EDIT_SNAPSHOTS_MAX
     pub snapshots: Vec<SnapshotTaken>,
-    /// Blobs that were stored for them before: checked to exist, at most [`BLOB_HASHES_MAX`]. Contents
-    /// that the task's base holds are not among them.
+    /// Previously stored blobs of these snapshots, without contents that the task's base contains. The
+    /// coordinator checks that they exist; at most [`BLOB_HASHES_MAX`].
     ///
     /// [`BLOB_HASHES_MAX`]: super::BLOB_HASHES_MAX
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<BlobHash>,
 }
 
-/// `POST /v1/runs/{id}/resume`: goes on from a turn's end, as a new run of the same task.
+/// `POST /v1/runs/{id}/resume`: continues from the end of a turn in a new run of the same task.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ResumeRequest {
-    /// The last turn that is kept; absent = the last one that ended.
+    /// The last turn to keep; if absent, the last one that ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<u32>,
-    /// What a person changed there before it goes on. `turn` must be given with it.
+    /// A person's changes to the workspace at that point. Requires `turn`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edit: Option<WorkspaceEdit>,
-    /// Words for the model, as a person's; at most [`TELL_BYTES_MAX`] bytes.
+    /// A message to the model; at most [`TELL_BYTES_MAX`] bytes.
     ///
     /// [`TELL_BYTES_MAX`]: super::TELL_BYTES_MAX
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// The run that goes on.
+/// The run that continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResumeResponse {
-    /// Its task.
+    /// The task's id.
     pub task: TaskId,
     /// The new run.
     pub run: RunId,
-    /// Where the history it shares ends. May name an ancestor of the run that was asked for.
+    /// Where the shared history ends. May refer to an ancestor of the requested run.
     pub parent: ParentRef,
-    /// The turn whose end that is.
+    /// The turn that ends there.
     pub turn: u32,
 }
 
-/// A task that a fork makes, and its run.
+/// A task created by a fork, and its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForkSibling {
-    /// The task.
+    /// The task's id.
     pub task: TaskId,
     /// The run, whose stream begins with `Forked`.
     pub run: RunId,
 }
 
-/// `POST /v1/runs/{id}/fork`: new tasks that go on from a turn's end. The run itself is not touched.
+/// `POST /v1/runs/{id}/fork`: creates new tasks that continue from the end of a turn. The run itself is not
+/// changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForkRequest {
-    /// The last turn that is kept; absent = the last one that ended.
+    /// The last turn to keep; if absent, the last one that ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<u32>,
-    /// What is made: 1 to [`FORK_SIBLINGS_MAX`]. The caller gives the ids, so that the same request
-    /// sent again makes nothing new and is answered as the first time.
+    /// The tasks to create: 1 to [`FORK_SIBLINGS_MAX`]. The caller chooses the ids, so that repeating the
+    /// request creates nothing new and returns the same response.
     ///
     /// [`FORK_SIBLINGS_MAX`]: super::FORK_SIBLINGS_MAX
     pub siblings: Vec<ForkSibling>,
-    /// Another engine from here on. The caller knows the versions there are.
+    /// Another engine for the continuation. The caller chooses an available version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineRef>,
-    /// Other models from here on, with their terms: the caller has a table of prices, a coordinator none.
+    /// Other models for the continuation, with their prices: the caller has a price table, the coordinator
+    /// has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub models: Option<RunModels>,
-    /// For `scripted` models: the script.
+    /// The script, for `scripted` models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<BlobRef>,
-    /// Words for the model, as a person's; at most [`TELL_BYTES_MAX`] bytes.
+    /// A message to the model; at most [`TELL_BYTES_MAX`] bytes.
     ///
     /// [`TELL_BYTES_MAX`]: super::TELL_BYTES_MAX
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// What a person changed there before they go on. `turn` must be given with it.
+    /// A person's changes to the workspace at that point. Requires `turn`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edit: Option<WorkspaceEdit>,
 }
 
-/// The tasks that a fork made.
+/// The tasks created by a fork.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ForkResponse {
-    /// In the order of the request.
+    /// The tasks, in request order.
     pub siblings: Vec<ForkSibling>,
-    /// Where the history they share ends. May name an ancestor of the run that was asked for.
+    /// Where the shared history ends. May refer to an ancestor of the requested run.
     pub parent: ParentRef,
-    /// The turn whose end that is.
+    /// The turn that ends there.
     pub turn: u32,
 }
 
-/// `GET /v1/runs/{id}/lineage`: the whole tree of runs that share history with this one.
+/// `GET /v1/runs/{id}/lineage`: all runs that share history with this one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LineageView {
-    /// The runs, the root first, each after its parent, siblings in the order they began.
+    /// The runs: the root first, each after its parent, siblings in start order.
     pub runs: Vec<LineageRun>,
-    /// There are more than [`LINEAGE_VIEW_RUNS_MAX`]; the rest is left out.
+    /// Whether there are more than [`LINEAGE_VIEW_RUNS_MAX`] runs; the rest is omitted.
     ///
     /// [`LINEAGE_VIEW_RUNS_MAX`]: super::LINEAGE_VIEW_RUNS_MAX
     pub more: bool,
 }
 
-/// A run in its tree.
+/// A run in a lineage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LineageRun {
     /// The run.
     pub run: RunView,
-    /// Why it stands on its parent; absent for a root.
+    /// Why it continues its parent; absent for a root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<ForkReason>,
-    /// The last turn it shares with its parent; absent for a root.
+    /// The last turn shared with its parent; absent for a root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork_turn: Option<u32>,
-    /// Its model at the start; absent where it has not begun.
+    /// Its model at the start; absent if it has not started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
-    /// Its engine at the start; absent where it has not begun.
+    /// Its engine at the start; absent if it has not started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineRef>,
 }

@@ -1,40 +1,40 @@
-//! Bodies about the inbox: what applications enqueued within transactions of their own.
+//! Request and response bodies for the inbox: tasks that applications enqueue in their own transactions.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Timestamp;
 
-/// Rows of one answer, at most.
+/// Maximum number of rows in one response.
 pub const INBOX_ROWS_MAX: u32 = 1000;
 
-/// `GET /v1/inbox`: rows that no coordinator has made tasks of, oldest first; at most [`INBOX_ROWS_MAX`].
+/// `GET /v1/inbox`: rows that have not become tasks, oldest first; at most [`INBOX_ROWS_MAX`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InboxList {
     /// The rows.
     pub rows: Vec<InboxRow>,
 }
 
-/// A row.
+/// An inbox row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InboxRow {
-    /// The id that its task is to have, as the application wrote it.
+    /// The id of the future task, as the application wrote it.
     pub id: String,
-    /// What it holds, as the application wrote it but for secrets; cut where it is long.
+    /// The row's content as the application wrote it, with secrets redacted; truncated if long.
     pub spec: String,
-    /// Who put it there: on PostgreSQL the role, on SQLite what the application says.
+    /// Who enqueued it: on PostgreSQL the role, on SQLite what the application wrote.
     pub submitted_by: String,
-    /// When.
+    /// When it was enqueued.
     pub created_at: Timestamp,
-    /// Why it is no task; none = it waits for its turn, a second at most.
+    /// Why it was refused; none if it is waiting to be processed, which takes at most a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// Since when that stands there.
+    /// When it was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_at: Option<Timestamp>,
 }
 
-/// `POST /v1/inbox/{row}/drop` and `/retry`: an empty object.
+/// `POST /v1/inbox/{row}/drop` and `/retry`: the body is an empty object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InboxActRequest {}

@@ -1,4 +1,4 @@
-//! Bodies about leases: asked for, renewed, given back.
+//! Request and response bodies for leases: request, renew, release.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,58 +12,59 @@ use crate::{
 
 use super::fault::WorkerFault;
 
-/// `POST /v1/lease`: asks for work; waits up to `wait_ms` for some.
+/// `POST /v1/lease`: requests work; waits up to `wait_ms` for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseRequest {
-    /// This start of the worker.
+    /// The worker process's incarnation.
     pub incarnation: IncarnationId,
-    /// Rises by one with each new request; a request sent again has the same number and gets the
-    /// same answer.
+    /// Increases by one with each new request. A repeated request has the same number and gets the same
+    /// response.
     pub number: u64,
     /// The worker's name, for people.
     pub name: String,
-    /// Queues it serves; empty = all.
+    /// Queues the worker serves; empty means all.
     #[serde(default)]
     pub queues: Vec<QueueName>,
-    /// Engines and versions it has.
+    /// Engines and versions the worker supports.
     pub engines: Vec<EngineRef>,
-    /// What the worker says of itself: a task may want a worker that has these.
+    /// The worker's labels: a task can require some of them.
     #[serde(default, skip_serializing_if = "LabelSet::is_empty")]
     pub labels: LabelSet,
-    /// The walls around what its runs' models do, as `docket doctor` names them; at most [`LAYERS_MAX`].
+    /// The sandbox layers around the commands of its runs, as `docket doctor` lists them; at most
+    /// [`SANDBOX_LAYERS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<String>,
-    /// What keeps it from carrying out some tasks: none that such a fault concerns is leased to it. At most
+    /// Faults that prevent it from running some tasks; such tasks are not leased to it. At most
     /// [`FAULTS_MAX`](super::FAULTS_MAX).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<WorkerFault>,
-    /// How many runs it takes at most, and why it takes no more now.
+    /// Maximum number of runs, and why it takes no more at the moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<WorkerCapacity>,
-    /// Most leases wanted, at most [`LEASE_MAX`].
+    /// Maximum number of leases wanted, at most [`LEASE_MAX`].
     pub max: u32,
-    /// How long to wait for work, at most [`LONG_POLL_MS_MAX`].
+    /// How long to wait for work in milliseconds, at most [`LONG_POLL_MS_MAX`].
     #[serde(default)]
     pub wait_ms: u64,
 }
 
-/// Most layers of walls that a worker names.
+/// Maximum number of sandbox layers that a worker lists.
 pub const SANDBOX_LAYERS_MAX: usize = 32;
 
-/// How much room a worker has.
+/// Capacity of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkerCapacity {
-    /// Runs it takes at most.
+    /// Maximum number of runs.
     pub slots: u32,
-    /// Why it takes no more now; none where it would. At most [`ROOM_WHY_BYTES_MAX`] bytes.
+    /// Why it takes no more at the moment; none if it does. At most [`CAPACITY_REASON_BYTES_MAX`] bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub full: Option<String>,
 }
 
 impl WorkerCapacity {
-    /// What is said where all of so many slots are taken.
+    /// Returns the reason used when all slots are taken.
     pub fn describe_full(slots: u32) -> String {
         match slots {
             1 => "its one slot is taken".to_owned(),
@@ -72,71 +73,71 @@ impl WorkerCapacity {
     }
 }
 
-/// The [`Room::full`] of a worker that takes no more and ends.
+/// The [`WorkerCapacity::full`] of a draining worker.
 pub const CAPACITY_DRAINING: &str = "it drains";
 
-/// Longest [`Room::full`], in bytes.
+/// Maximum length of [`WorkerCapacity::full`], in bytes.
 pub const CAPACITY_REASON_BYTES_MAX: usize = 200;
 
-/// Work.
+/// Response of a lease request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LeaseResponse {
-    /// What the worker now holds.
+    /// The new leases.
     pub leases: Vec<Lease>,
-    /// How long the request had been in hand when the leases began: they last `lease_ms` from that instant,
-    /// and a worker knows when it asked.
+    /// How long the coordinator had been handling the request when the leases started, in milliseconds. They
+    /// last `lease_ms` from that instant, and the worker knows when it sent the request.
     #[serde(default)]
     pub held_ms: u64,
-    /// As in a heartbeat's answer; there are no leases then.
+    /// As in a heartbeat response; there are no leases if it is true.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drain: bool,
 }
 
-/// A task in a worker's hands.
+/// A leased task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Lease {
     /// The task.
     pub task: TaskId,
-    /// The run to begin or to go on with.
+    /// The run to start or to continue.
     pub run: RunId,
-    /// How manieth run of the task, from 1.
+    /// Number of the task's run, starting at 1.
     pub attempt: u32,
-    /// The fencing token, borne by every write.
+    /// The fencing token, sent with every write.
     pub epoch: Epoch,
-    /// Bearer token that is good for this run and epoch only.
+    /// Bearer token that is valid for this run and epoch only.
     pub token: String,
-    /// How long the lease lasts without a heartbeat.
+    /// How long the lease lasts without a heartbeat, in milliseconds.
     pub lease_ms: u64,
-    /// How often to send heartbeats.
+    /// Interval of heartbeats in milliseconds.
     pub heartbeat_ms: u64,
-    /// Head of the run's stream: empty for a run that begins.
+    /// Head of the run's stream; empty for a new run.
     pub head: Head,
-    /// The run has a parent whose history comes first.
+    /// Whether the run has a parent whose history comes first.
     pub forked: bool,
-    /// What is asked.
+    /// The task's specification.
     pub spec: TaskSpec,
-    /// Of a task that a run gave away: who did, and from which tree it starts.
+    /// For a delegated task: who delegated it, and the tree it starts from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegated_by: Option<DelegatedBy>,
 }
 
-/// `POST /v1/heartbeat`: renews leases. Waits up to `wait_ms` for news (a cancel, a lost lease).
+/// `POST /v1/heartbeat`: renews leases. Waits up to `wait_ms` for news (a cancellation, a lost lease).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatRequest {
-    /// This start of the worker.
+    /// The worker process's incarnation.
     pub incarnation: IncarnationId,
-    /// What it holds.
+    /// The leases it holds.
     pub held: Vec<HeldLease>,
     /// As in a lease request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<WorkerCapacity>,
-    /// How long to wait for news, at most [`LONG_POLL_MS_MAX`].
+    /// How long to wait for news in milliseconds, at most [`LONG_POLL_MS_MAX`].
     #[serde(default)]
     pub wait_ms: u64,
 }
 
-/// A lease a worker believes to hold.
+/// A lease that a worker believes it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeldLease {
@@ -146,69 +147,69 @@ pub struct HeldLease {
     pub epoch: Epoch,
 }
 
-/// What became of the leases.
+/// Result of a heartbeat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HeartbeatResponse {
-    /// Renewed.
+    /// Tasks whose leases were renewed.
     pub renewed: Vec<TaskId>,
-    /// Lost, each with the reason: the worker ends the run process at once.
+    /// Lost leases with the reason: the worker must end their run processes at once.
     pub lost: Vec<LostLease>,
-    /// Somebody wants the worker to take no more, to end what it has, and then itself.
+    /// The worker was asked to take no more tasks, finish its runs and exit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drain: bool,
 }
 
-/// A lease that is no more.
+/// A lost lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LostLease {
     /// The task.
     pub task: TaskId,
-    /// Why.
+    /// Why it was lost.
     pub why: LeaseLostReason,
 }
 
-/// Why a lease is no more.
+/// Why a lease was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaseLostReason {
-    /// It expired; nobody has the task yet.
+    /// It expired; no other worker has the task yet.
     Expired,
     /// Another worker has the task under a higher epoch.
     Fenced,
     /// The task was cancelled.
     Cancelled,
-    /// The task ended, blocked or was resumed elsewhere.
+    /// The task ended, was blocked, or was resumed in another run.
     Ended,
-    /// No such task.
+    /// The task does not exist.
     Unknown,
 }
 
-/// A lease was given back.
+/// Response to the release of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReleaseResponse {
-    /// The task's state after it.
+    /// The task's state after the release.
     pub state: TaskState,
 }
 
-/// `POST /v1/tasks/{id}/release`: the supervisor gives a lease back.
+/// `POST /v1/tasks/{id}/release`: the supervisor returns a lease.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseRequest {
     /// The epoch it was leased under.
     pub epoch: Epoch,
-    /// Why.
+    /// Why it is released.
     pub why: ReleaseReason,
 }
 
-/// Why a supervisor gives a lease back.
+/// Why a supervisor releases a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReleaseReason {
-    /// It drains and the run ended its turn, or it did not begin with the task.
+    /// The worker drains, and the run finished its turn or never started.
     Drained,
-    /// The run process died: `signal 9`, `exit 101`.
+    /// The run process crashed: `signal 9`, `exit 101`.
     Crashed(String),
-    /// The worker cannot carry out the task, and the task is not to blame: the message of its fault, of at most
-    /// [`FAULT_MESSAGE_BYTES_MAX`](super::FAULT_MESSAGE_BYTES_MAX) bytes.
+    /// The worker cannot run the task through no fault of the task. Contains the message of the worker fault,
+    /// at most [`FAULT_MESSAGE_BYTES_MAX`](super::FAULT_MESSAGE_BYTES_MAX) bytes.
     WorkerFault(String),
 }

@@ -1,4 +1,4 @@
-//! Bodies about tasks: submitted, listed, leased, delegated, delivered.
+//! Request and response bodies for tasks: submit, list, lease, delegate, deliver.
 
 pub(super) mod batch;
 pub(super) mod bulk;
@@ -22,6 +22,6 @@ pub use lease::*;
 pub use query::*;
 pub use task::*;
 
-// The documentation of these bodies names their bounds.
+// The doc comments of these bodies link to the limits.
 #[cfg(doc)]
 pub use super::request_limits::*;

@@ -1,7 +1,7 @@
-//! Which tasks are meant: the filters of a list and of an act on many.
+//! Task filters, used by lists and bulk operations.
 //!
-//! What a database answers by its columns it is asked there; what stands only in a task's specification
-//! ([`TaskQuery::admits`]) is tried on what it answered, by the same words on every store.
+//! Filters on database columns are part of the query; filters on a task's specification
+//! ([`TaskQuery::matches_spec`]) are applied to its results with the same code for every store.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -11,15 +11,15 @@ use crate::{
     task::{TaskSpec, TaskState},
 };
 
-/// Longest pattern, in bytes: nobody types more, and each task's title is tried on it.
+/// Maximum length of a pattern, in bytes. Each task's title is matched against it.
 pub const PATTERN_BYTES_MAX: usize = 256;
 
-/// States, as one word with commas: a query has each name once.
+/// A comma-separated list of states. The query string cannot repeat a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStates(Vec<TaskState>);
 
 impl TaskStates {
-    /// These, each once; `None` of none.
+    /// Creates a list without duplicates; `None` if it is empty.
     pub fn from_states(states: impl IntoIterator<Item = TaskState>) -> Option<Self> {
         let mut states: Vec<TaskState> = states.into_iter().collect();
         states.sort_unstable();
@@ -27,7 +27,7 @@ impl TaskStates {
         (!states.is_empty()).then_some(Self(states))
     }
 
-    /// Each of them.
+    /// Returns the states.
     pub fn as_slice(&self) -> &[TaskState] {
         &self.0
     }
@@ -67,51 +67,52 @@ impl JsonSchema for TaskStates {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "description": "States, with commas between them." })
+        json_schema!({ "type": "string", "description": "Comma-separated states." })
     }
 }
 
-/// `GET /v1/tasks`: filters, all optional; a task is meant that passes all of them.
+/// `GET /v1/tasks`: optional filters; a task must match all of them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskQuery {
-    /// States, with commas between them: any of them.
+    /// Comma-separated states; a task matches any of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<TaskStates>,
-    /// Queue.
+    /// The task's queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueName>,
-    /// Batch.
+    /// The task's batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
-    /// Engine.
+    /// The task's engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
-    /// Name of the worker that has it now.
+    /// Name of the worker that currently has the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// Pattern of its model, as `anthropic:*`: `*` is any text, `?` any character, letter case does not count.
+    /// Pattern of the task's model, such as `anthropic:*`: `*` matches any text, `?` any character;
+    /// case-insensitive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Pattern of its title, likewise.
+    /// Pattern of the task's title, with the same syntax.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Submitted at this instant or later.
+    /// Submitted at or after this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Submitted before this instant.
+    /// Submitted before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// At most this many; 100 by default, 1000 at most.
+    /// Maximum number of tasks; 100 by default, at most 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// Those submitted before this one: the next page, newest first.
+    /// Only tasks submitted before this one; used to fetch the next page, newest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<TaskId>,
 }
 
 impl TaskQuery {
-    /// Whether it says which tasks are meant, and not only how many.
+    /// Whether it has a filter, and not only paging parameters.
     pub fn has_filter(&self) -> bool {
         let Self { state, queue, batch, engine, worker, model, title, since, until, limit: _, before: _ } =
             self;
@@ -126,13 +127,13 @@ impl TaskQuery {
             || until.is_some()
     }
 
-    /// Whether a task passes what no column holds.
+    /// Whether a task matches the filters that are not database columns.
     pub fn matches_spec(&self, spec: &TaskSpec) -> bool {
         self.title.as_ref().is_none_or(|pattern| matches_pattern(pattern, &spec.title))
             && self.model.as_ref().is_none_or(|pattern| matches_pattern(pattern, &spec.model.to_string()))
     }
 
-    /// The pattern that is too long, by its field.
+    /// Returns the name of the first field whose pattern is too long.
     pub fn overlong_pattern(&self) -> Option<&'static str> {
         let long = |pattern: &Option<String>| pattern.as_ref().is_some_and(|p| p.len() > PATTERN_BYTES_MAX);
         if long(&self.title) {
@@ -142,13 +143,13 @@ impl TaskQuery {
     }
 }
 
-/// Whether `text` is of `pattern`, in which `*` is any text and `?` any character. Letter case does not count.
-/// Takes at most as many steps as the product of both lengths.
+/// Whether `text` matches `pattern`, in which `*` is any text and `?` any character. Case-insensitive. Takes
+/// at most as many steps as the product of both lengths.
 pub fn matches_pattern(pattern: &str, text: &str) -> bool {
     let fold = |text: &str| text.chars().flat_map(char::to_lowercase).collect::<Vec<char>>();
     let (pattern, text) = (fold(pattern), fold(text));
     let (mut p, mut t) = (0, 0);
-    // Where the last `*` stands, and up to where it has eaten.
+    // Position of the last `*` and the end of the text it has matched so far.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {
@@ -179,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// Another way to the same answer: the last character first, by recursion.
+    /// Reference implementation for the test: recursive, from the last character.
     fn matches_naively(pattern: &[char], text: &[char]) -> bool {
         match (pattern.split_last(), text.split_last()) {
             (None, None) => true,

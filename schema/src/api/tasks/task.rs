@@ -1,4 +1,4 @@
-//! Bodies about tasks, runs and the coordinator's own state.
+//! Request and response bodies for tasks and runs, and for the coordinator's status.
 
 use std::fmt;
 
@@ -18,31 +18,31 @@ use crate::{
     task::{LabelSet, TaskRecord, TaskSpec, TaskState},
 };
 
-/// `POST /v1/tasks`: puts tasks into the backlog, all or none.
+/// `POST /v1/tasks`: submits tasks, all or none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
-    /// The tasks, at most [`SUBMIT_TASKS_MAX`]. Blobs they name must be stored before.
+    /// The tasks, at most [`SUBMIT_TASKS_MAX`]. Blobs they refer to must be stored first.
     pub tasks: Vec<TaskSpec>,
-    /// Given by the caller so that the same request sent again is accepted once: the n-th task's id
-    /// is taken from here. Absent = ids are made for it.
+    /// Ids chosen by the caller so that a repeated request is accepted once; the n-th id belongs to the n-th
+    /// task. If absent, the coordinator generates them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<TaskId>>,
 }
 
-/// What became of a submit.
+/// Result of a submit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SubmitResponse {
-    /// One per task, in order.
+    /// One entry per task, in order.
     pub tasks: Vec<SubmittedTask>,
 }
 
-/// What became of one task of a submit.
+/// Result for one submitted task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SubmittedTask {
-    /// The task; for a duplicate, the one that was there.
+    /// The task's id; for a duplicate, the id of the existing task.
     pub id: TaskId,
-    /// A task with this deduplication key was there already, and not ended.
+    /// Whether an unfinished task with this deduplication key already existed.
     pub duplicate: bool,
 }
 
@@ -51,34 +51,34 @@ pub struct SubmittedTask {
 pub struct TaskPage {
     /// The tasks.
     pub tasks: Vec<TaskRecord>,
-    /// Give this as `before` for the next page.
+    /// The `before` for the next page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<TaskId>,
-    /// Those of them whose run waits for a limit on its model's provider.
+    /// Tasks of the page whose run waits for its model provider's rate limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<ProviderWait>,
 }
 
-/// A run that has its worker and waits: its model's provider has a limit (`docket limit`). Known to the coordinator that
-/// the run asked for its moment, from memory, and told by no other.
+/// A leased run that waits for its model provider's rate limit (`docket limit`). Held in the memory of the
+/// coordinator that the run asked for a permit; other coordinators do not report it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProviderWait {
-    /// Its task.
+    /// The run's task.
     pub task: TaskId,
     /// The provider.
     pub provider: String,
-    /// What is set for it.
+    /// The provider's limits.
     pub limits: ProviderLimits,
-    /// Since when.
+    /// Since when it waits.
     pub since: Timestamp,
-    /// Not before this; left out where it is a call under way that must end first.
+    /// Earliest time at which it continues; absent if it waits for another call to finish.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }
 
 impl fmt::Display for ProviderWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it waits for the limit of {}, {}", self.provider, self.limits)
+        write!(f, "it waits for the rate limit of {}, {}", self.provider, self.limits)
     }
 }
 
@@ -87,17 +87,17 @@ impl fmt::Display for ProviderWait {
 pub struct TaskView {
     /// The task.
     pub task: TaskRecord,
-    /// Its runs, oldest first.
+    /// The task's runs, oldest first.
     pub runs: Vec<RunView>,
-    /// While it is leased: when the lease expires if nothing is heard.
+    /// If the task is leased: when the lease expires without a heartbeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_expires_at: Option<Timestamp>,
-    /// While its run waits for a limit on its model's provider.
+    /// If its run waits for its model provider's rate limit: that wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<ProviderWait>,
 }
 
-/// `GET /v1/runs/{id}`: a run as the projection knows it.
+/// `GET /v1/runs/{id}`: a run as stored in the projection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunView {
     /// The run.
@@ -106,13 +106,13 @@ pub struct RunView {
     pub task: TaskId,
     /// Head of its own stream.
     pub head: Head,
-    /// The run whose history it shares, and up to where.
+    /// The run whose history it shares, and where the shared history ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<ParentRef>,
-    /// `running`, `blocked`, `paused`, `succeeded`, `failed`, `cancelled`, `superseded`, or
-    /// `waiting` where no worker has it and it has not ended.
+    /// `running`, `blocked`, `paused`, `succeeded`, `failed`, `cancelled`, `superseded`, or `waiting` if it
+    /// has not ended and no worker has it.
     pub status: String,
-    /// Turn of its last event.
+    /// Turn of the last event.
     pub turn: u32,
     /// When its first event was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -127,7 +127,7 @@ pub struct RunView {
 pub struct ParentRef {
     /// The parent.
     pub run: RunId,
-    /// Last shared event.
+    /// The last shared event.
     pub seq: Seq,
 }
 
@@ -135,7 +135,7 @@ pub struct ParentRef {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CancelTaskRequest {
-    /// Why, for the log.
+    /// The reason to record.
     pub reason: String,
 }
 
@@ -143,14 +143,14 @@ pub struct CancelTaskRequest {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RetryRequest {
-    /// Why, for the log.
+    /// The reason to record.
     pub reason: String,
-    /// It begins whatever it was to come after; without, it waits again for what of that is not completed.
+    /// Starts the task regardless of its dependencies; if false, it waits for those that are not completed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_dependencies: bool,
 }
 
-/// `POST /v1/tasks/{id}/pause`, `…/unpause`: an empty object.
+/// `POST /v1/tasks/{id}/pause`, `…/unpause`: the body is an empty object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PauseRequest {}
@@ -159,8 +159,8 @@ pub struct PauseRequest {}
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AnswerRequest {
-    /// The answer. At most [`TELL_BYTES_MAX`](super::TELL_BYTES_MAX); may be empty where the model's provider
-    /// stopped the run: what was asked for is done.
+    /// The answer. At most [`TELL_BYTES_MAX`](super::TELL_BYTES_MAX) bytes; may be empty if the run was
+    /// stopped by a problem with the model's provider that is now fixed.
     pub text: String,
 }
 
@@ -168,7 +168,7 @@ pub struct AnswerRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TellRequest {
-    /// The words. At most [`TELL_BYTES_MAX`].
+    /// The message. At most [`TELL_BYTES_MAX`] bytes.
     pub text: String,
 }
 
@@ -176,92 +176,94 @@ pub struct TellRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyRequest {
-    /// What takes the place of the task's policy, in this run.
+    /// The policy that replaces the task's policy in this run.
     pub policy: Policy,
 }
 
-/// The words, or the wish, stand in the run's log; its worker finds them at its next append.
+/// Response of tell and policy requests: the message or policy is recorded in the run's log, and its worker
+/// reads it at its next append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TellResponse {
-    /// Head of the run's stream after it.
+    /// Head of the run's stream after the request.
     pub head: Head,
 }
 
-/// `GET /v1/resolve/{prefix}`: ids that begin (or, where none does, end) with these digits.
+/// `GET /v1/resolve/{prefix}`: ids that start with these digits or, if there are none, end with them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResolveResponse {
-    /// Tasks.
+    /// Matching tasks.
     pub tasks: Vec<TaskId>,
-    /// Runs.
+    /// Matching runs.
     pub runs: Vec<RunId>,
-    /// Streams of tasks and runs that are archived, where none of those that are here has such an id.
+    /// Archived streams of matching tasks and runs, if no id that is not archived matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub archived: Vec<StreamId>,
 }
 
-/// `GET /v1/status`: what a coordinator is and how the queue stands.
+/// `GET /v1/status`: the coordinator's version, tasks and workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CoordinatorStatus {
     /// Version of the build.
     pub version: String,
     /// `sqlite` or `postgres`.
     pub store: String,
-    /// Tasks by state.
+    /// Number of tasks by state.
     pub tasks: Vec<StateCount>,
-    /// Workers that hold leases or were heard of within three lease times.
+    /// Workers that hold leases or were seen within the last three lease durations.
     pub workers: Vec<WorkerView>,
 }
 
-/// How many tasks are in a state.
+/// Number of tasks in a state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StateCount {
     /// The state.
     pub state: TaskState,
-    /// How many.
+    /// Number of tasks.
     pub count: u64,
 }
 
 /// A worker as the coordinator knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerView {
-    /// Its incarnation.
+    /// The worker's incarnation.
     pub incarnation: IncarnationId,
-    /// Its name.
+    /// The worker's name.
     pub name: String,
-    /// Leases it holds.
+    /// Number of leases it holds.
     pub held: u32,
-    /// When it was last heard of.
+    /// When it was last seen.
     pub seen_at: Timestamp,
-    /// What it takes; none where it never asked for work.
+    /// What it serves; none if it never requested work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<WorkerCapabilities>,
-    /// How much room it has.
+    /// Its capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<WorkerCapacity>,
-    /// Somebody wants it to take no more and to end.
+    /// Whether it was asked to drain.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
 }
 
 impl WorkerView {
-    /// Whether it takes no more and ends: somebody wants it to, or it said so. One that holds nothing has ended, or is
-    /// about to.
+    /// Whether it is draining, either because it was asked to or because it said so. A draining worker
+    /// without leases has exited or is about to.
     pub fn is_draining(&self) -> bool {
         self.draining || self.room.as_ref().and_then(|room| room.full.as_deref()) == Some(CAPACITY_DRAINING)
     }
 
-    /// Whether it has not ended: one that takes no more and holds nothing has, though it was heard of lately.
+    /// Whether the worker is still running. A draining worker without leases has exited, even if it was seen
+    /// recently.
     pub fn is_present(&self) -> bool {
         self.held > 0 || !self.is_draining()
     }
 
-    /// Why it takes no more tasks now; none where it would.
+    /// Returns why it takes no more tasks at the moment; none if it does.
     pub fn full_reason(&self) -> Option<String> {
         if self.draining {
             return Some(CAPACITY_DRAINING.to_owned());
         }
         let room = self.room.as_ref()?;
-        // What it said last may be older than what it got since.
+        // The worker may have received leases since its last report.
         let taken = || match room.slots {
             slots if self.held < slots => None,
             slots => Some(WorkerCapacity::describe_full(slots)),
@@ -270,11 +272,11 @@ impl WorkerView {
     }
 }
 
-/// What a worker takes, as it said with its last request for work.
+/// What a worker serves, as given in its last request for work.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct WorkerCapabilities {
-    /// Queues; empty = all.
+    /// Queues; empty means all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueName>,
     /// Engines and versions.
@@ -283,10 +285,10 @@ pub struct WorkerCapabilities {
     /// Labels.
     #[serde(skip_serializing_if = "LabelSet::is_empty")]
     pub labels: LabelSet,
-    /// The walls around what its runs' models do; empty where it did not say.
+    /// The sandbox layers around the commands of its runs; empty if not reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<String>,
-    /// What keeps it from carrying out some tasks.
+    /// Faults that prevent it from running some tasks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<WorkerFault>,
 }

@@ -1,7 +1,7 @@
-//! Bodies about a run's past: its turns in a row, one turn with all it names, the files after it, what differs.
+//! Views of a run's history: timeline, single turns, files and diffs.
 //!
-//! The same shapes are what `docket replay --json` prints, so that a program that reads one reads the other. All
-//! of it is derived from the log and its blobs; none of it is stored.
+//! `docket replay --json` prints the same structures, so a program needs only one parser. Everything is
+//! derived from the log and its blobs; nothing is stored.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,102 +14,102 @@ use crate::{
     tool::TestCounts,
 };
 
-/// Most bytes of one recorded file that the API shows; `docket cat` gives larger ones.
+/// Maximum size of a recorded file that the API shows, in bytes; `docket cat` prints larger ones.
 pub const FILE_VIEW_BYTES_MAX: u64 = 2 * 1024 * 1024;
 
-/// `GET /v1/runs/{id}/timeline`: a run turn by turn, as much as one line each needs.
+/// `GET /v1/runs/{id}/timeline`: one line of data per turn of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunTimeline {
     /// The run.
     pub run: RunId,
     /// Its task.
     pub task: TaskId,
-    /// Seq of the last event of its own stream that this knows: what to follow after.
+    /// Sequence number of the last event of its own stream that is included; follow the stream from here.
     pub head: Seq,
-    /// The engine and its version; none before it started.
+    /// The engine and its version; none before the run started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
-    /// The models in words; none before it started.
+    /// The models as text; none before the run started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub models: Option<String>,
-    /// The commit it began from, where it began from one.
+    /// The commit it started from, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// `not ended`, `paused`, `blocked`, or how it ended.
+    /// `not ended`, `paused`, `blocked`, or the outcome.
     pub standing: String,
-    /// Why it ended as it did, or what it asks, in words; empty where there is nothing to say.
+    /// Why it ended that way, or its question; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// The turn where somebody who opens the run wants to begin: of one that failed, where it went wrong.
+    /// The turn to open first: for a failed run, the turn where it went wrong.
     pub opens_at: u32,
-    /// Why there.
+    /// Why that turn is opened first.
     pub opens_why: String,
-    /// Its turns in order; 0 is what came before the first. With `after`, those that take the place of the ones from the
-    /// first of them on.
+    /// The turns in order; turn 0 is what happened before the first. With `after`, these replace the known
+    /// turns from the first one here onward.
     pub turns: Vec<TimelineTurn>,
 }
 
-/// A turn in a [`Timeline`].
+/// A turn in a [`RunTimeline`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimelineTurn {
-    /// Its number.
+    /// The turn's number.
     pub turn: u32,
-    /// What the run was about when it was over.
+    /// The run's phase at the end of the turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// The role that decided it, of an engine with roles.
+    /// The role that made the decision, for engines with roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Tools that were called, in order of their first call.
+    /// The tools called, in order of their first call.
     pub tools: Vec<ToolCount>,
-    /// What it came to, in a word: `ok`, `exit 1`, `gate failed` …
+    /// One-word outcome of the turn: `ok`, `exit 1`, `gate failed` …
     pub fate: String,
-    /// Whether something failed in it.
+    /// Whether something failed in the turn.
     pub failed: bool,
-    /// Whether it has ended: whether a fork or a resume may go on from it.
+    /// Whether the turn has ended, so that a fork or resume can continue from it.
     pub ended: bool,
-    /// Whether files changed in it.
+    /// Whether files changed in the turn.
     pub changed_files: bool,
-    /// Tokens that went to models, those read from a cache among them.
+    /// Tokens sent to models, including those read from a cache.
     pub input_tokens: u64,
-    /// Tokens that came from them.
+    /// Tokens received from models.
     pub output_tokens: u64,
     /// Cost in nano-dollars.
     pub cost_nusd: u64,
-    /// Cost of the run up to and with this turn, in nano-dollars.
+    /// Cost of the run up to and including this turn, in nano-dollars.
     pub cost_so_far_nusd: u64,
     /// When its first event was recorded.
     pub began_at: Timestamp,
     /// When its last event was recorded.
     pub ended_at: Timestamp,
-    /// Hash of its last event: two runs that have the same there share their history up to it.
+    /// Hash of the turn's last event: runs with the same hash share their history up to it.
     pub end_hash: String,
-    /// Two turns in which the model decided the same have the same here.
+    /// Digest of the model's decision: equal for turns with the same decision.
     pub decided: String,
-    /// Two turns in which the same came of what was called have the same here.
+    /// Digest of the call results: equal for turns with the same results.
     pub results: String,
 }
 
-/// How often a tool was called in a turn.
+/// Number of calls of a tool in a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolCount {
-    /// Its name.
+    /// The tool's name.
     pub name: String,
-    /// Times.
+    /// Number of calls.
     pub calls: u32,
 }
 
-/// `GET /v1/runs/{id}/turn?turn=N`: one turn, and what the run knew after it.
+/// `GET /v1/runs/{id}/turn?turn=N`: one turn, and the runtime's ledger after it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TurnResponse {
     /// The turn.
     pub turn: TurnView,
-    /// The runtime's ledger after it, as far as it went.
+    /// The runtime's ledger after the turn, or after its last recorded event.
     pub ledger: LedgerView,
-    /// What the texts of the model's answers reasoned, where the provider gave it to read.
+    /// The model's reasoning texts, if the provider returned them in readable form.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub thinking: Vec<String>,
-    /// Diffs are left out: what a workspace held is exact, and this token may not read it.
+    /// Whether diffs are omitted because this token may not read exact workspace contents.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub diffs_withheld: bool,
 }
@@ -117,265 +117,265 @@ pub struct TurnResponse {
 /// The runtime's ledger of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LedgerView {
-    /// The plan as the model gave it last.
+    /// The model's latest plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// Files that tools of the run changed.
+    /// Files changed by tools of the run.
     pub files: Vec<LedgerFile>,
-    /// Commands and what came of them, each where it was run last.
+    /// Commands and their results, each in the place of its latest run.
     pub commands: Vec<LedgerLine>,
-    /// What failed and has not gone well since.
+    /// Failures that have not been resolved since.
     pub errors: Vec<LedgerLine>,
-    /// What people said.
+    /// Messages from people.
     pub words: Vec<String>,
 }
 
 /// A file in a [`LedgerView`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LedgerFile {
-    /// Where.
+    /// The file's path.
     pub path: WorkspacePath,
-    /// The run made it.
+    /// Whether the run created it.
     pub created: bool,
-    /// Calls that changed it.
+    /// Number of calls that changed it.
     pub times: u32,
-    /// Lines added by them.
+    /// Number of lines these calls added.
     pub added: u32,
-    /// Lines removed by them.
+    /// Number of lines these calls removed.
     pub removed: u32,
 }
 
-/// What was tried and what came of it.
+/// An attempt and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LedgerLine {
-    /// What was tried.
+    /// What was attempted.
     pub tried: String,
-    /// What came of it.
+    /// The result.
     pub came_to: String,
 }
 
-/// A turn with all that it names. Also a line of `docket replay --json`.
+/// A turn with everything it refers to. Also one line of `docket replay --json`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TurnView {
-    /// `view`: from the log alone.
+    /// `view`: derived from the log alone.
     pub replay: String,
     /// The run.
     pub run: Option<RunId>,
-    /// Its number; 0 is what came before the first.
+    /// The turn's number; 0 is what happened before the first turn.
     pub turn: u32,
-    /// What the run was about, in order.
+    /// The run's phases during the turn, in order.
     pub phases: Vec<String>,
-    /// What the model was newly told before it decided: the task, a person's words, the runtime's.
+    /// New input to the model before its decision: the task, a person's messages, the runtime's reminders.
     pub told: Vec<String>,
     /// Hash of the last attempt's request.
     pub request_hash: Option<String>,
     /// Hash of the last attempt's decision.
     pub decision_hash: Option<String>,
-    /// How often the model was asked, each with its request.
+    /// The attempts to call the model, each with its request.
     pub attempts: Vec<AttemptView>,
-    /// What the model said.
+    /// The model's text.
     pub text: String,
-    /// What it called, and what came back.
+    /// The tool calls and their results.
     pub tools: Vec<ToolCallView>,
-    /// Final checks.
+    /// The final checks.
     pub gates: Vec<GateView>,
-    /// Paths that changed.
+    /// The paths that changed.
     pub changes: Vec<ChangeView>,
-    /// Hash of the tree after it, where a snapshot was taken.
+    /// Hash of the tree after the turn, if a snapshot was taken.
     pub tree: Option<String>,
-    /// Failed attempts at the model, recoveries, limits: what else happened.
+    /// Other events: failed model attempts, recoveries, limits.
     pub notes: Vec<String>,
-    /// Tokens that went to models, those read from a cache among them.
+    /// Tokens sent to models, including those read from a cache.
     pub input_tokens: u64,
-    /// Tokens that came from them.
+    /// Tokens received from models.
     pub output_tokens: u64,
     /// Cost in nano-dollars.
     pub cost_nusd: u64,
-    /// How the run ended, if it did in this turn.
+    /// How the run ended, if it ended in this turn.
     pub ended: Option<String>,
-    /// Its first event.
+    /// The turn's first event.
     pub first_seq: Seq,
-    /// Its last event.
+    /// The turn's last event.
     pub last_seq: Seq,
 }
 
-/// One attempt at the model.
+/// One attempt to call the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AttemptView {
-    /// The event that announced it.
+    /// The event that announced the attempt.
     pub seq: Seq,
-    /// 1 for the first.
+    /// The attempt's number, starting at 1.
     pub attempt: u32,
     /// Provider and model.
     pub model: String,
     /// Hash of the request.
     pub request_hash: String,
-    /// Its size in bytes.
+    /// Size of the request in bytes.
     pub request_bytes: u64,
-    /// Hash of the decision to ask it.
+    /// Hash of the decision to call the model.
     pub decision_hash: String,
-    /// `answered`, `failed`; none while no answer is recorded.
+    /// `answered`, `failed`; none if no reply is recorded yet.
     pub outcome: Option<String>,
 }
 
 /// A tool call and its result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolCallView {
-    /// Its id.
+    /// The call's id.
     pub call: String,
-    /// The tool.
+    /// The tool's name.
     pub name: String,
-    /// As the model gave them.
+    /// The arguments as the model gave them.
     pub args: Value,
-    /// Of the tool: `ok`, `failed`, `refused`, `unknown`; none where no result was recorded.
+    /// The tool's status: `ok`, `failed`, `refused`, `unknown`; none if no result was recorded.
     pub status: Option<String>,
-    /// What it came to in a word: its status, or how its command or its tests ended: `exit 7`, `3 failed`.
+    /// One-word outcome: the tool's status, or how its command or tests ended: `exit 7`, `3 failed`.
     pub came_to: Option<String>,
-    /// Whether the turn's work failed in it: the tool, its command or its tests.
+    /// Whether the tool, its command or its tests failed.
     pub failed: bool,
-    /// Exit status of its command.
+    /// Exit status of the tool's command.
     pub exit: Option<i32>,
-    /// What a test runner counted.
+    /// Counts reported by the test runner.
     pub tests: Option<TestCounts>,
-    /// What the model read of it.
+    /// The result as the model read it.
     pub result: String,
-    /// Size of the whole output in bytes, where `result` is cut.
+    /// Size of the full output in bytes, if `result` is truncated.
     pub output_bytes: Option<u64>,
-    /// How long it ran, in milliseconds.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
 }
 
 /// A final check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GateView {
-    /// Its id.
+    /// The check's id.
     pub call: String,
-    /// What it is called.
+    /// The check's name.
     pub name: String,
-    /// What was run.
+    /// The command that was run.
     pub command: String,
     /// Whether it passed; none where no result was recorded.
     pub passed: Option<bool>,
-    /// In words: also that a linter is not installed, or that a mending mended nothing.
+    /// The result as text; also if a linter is not installed, or if an automatic fix changed nothing.
     pub came_to: String,
-    /// What the model reads of it if it failed.
+    /// The output shown to the model if the check failed.
     pub output: String,
-    /// Size of the whole output in bytes, where `output` is cut.
+    /// Size of the full output in bytes, if `output` is truncated.
     pub output_bytes: Option<u64>,
-    /// How long it ran, in milliseconds.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
 }
 
 /// A path that changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangeView {
-    /// Where.
+    /// The path.
     pub path: WorkspacePath,
     /// `added`, `changed`, `removed`.
     pub what: String,
-    /// The person who changed it in `docket shell`; null where it is the run's work.
+    /// The person who changed it in `docket shell`; null if the run changed it.
     pub by_hand: Option<String>,
-    /// Unified, where it is text.
+    /// Unified diff, if the file is text.
     pub diff: Option<String>,
 }
 
-/// `GET /v1/runs/{id}/timeline`: all of it, or what changed.
+/// `GET /v1/runs/{id}/timeline`: the complete timeline, or what changed since an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimelineQuery {
-    /// The last event of the run's own stream that is known already: of the turns only those that changed after it are
-    /// answered, from the one that holds it on. 0 = all turns.
+    /// The last known event of the run's own stream: only turns from the one that contains it onward are
+    /// returned. 0 returns all turns.
     pub after: Seq,
 }
 
-/// `GET /v1/runs/{id}/turn`: which turn.
+/// `GET /v1/runs/{id}/turn`: selects a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TurnQuery {
-    /// Its number; the newest by default.
+    /// The turn's number; the newest by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<u32>,
 }
 
-/// `GET /v1/runs/{id}/files`: which path after which turn.
+/// `GET /v1/runs/{id}/files`: selects a path and a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FilesQuery {
-    /// After this turn; the newest by default.
+    /// The workspace after this turn; the newest by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<u32>,
-    /// A path from the root of the workspace; the root by default.
+    /// A path relative to the workspace root; the root by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
 
-/// A file, link or folder as it was after a turn. Also what `docket cat --json` prints.
+/// A file, link or folder after a turn. Also the output of `docket cat --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FileView {
     /// The run.
     pub run: RunId,
     /// The turn.
     pub turn: u32,
-    /// Null for the root.
+    /// The path; null for the root.
     pub path: Option<WorkspacePath>,
-    /// What stands there.
+    /// The kind of entry.
     pub kind: EntryKind,
-    /// Octal, as `chmod` takes it; null for a link.
+    /// Octal mode, as for `chmod`; null for a link.
     pub mode: Option<String>,
-    /// Bytes; null for a folder.
+    /// Size in bytes; null for a folder.
     pub size: Option<u64>,
     /// Hash of the content; null for a folder.
     pub hash: Option<String>,
-    /// The file's bytes, or the link's target; null for a folder, and for a file that is too large to show.
+    /// The file's bytes or the link's target; null for a folder, and for a file that is too large to show.
     pub content: Option<Content>,
-    /// What is in a folder; null for what is none.
+    /// The folder's entries; null if it is not a folder.
     pub children: Option<Vec<FolderEntry>>,
 }
 
-/// Something in a folder.
+/// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FolderEntry {
-    /// Its name.
+    /// The entry's name.
     pub name: WorkspacePath,
-    /// What it is.
+    /// The kind of entry.
     pub kind: EntryKind,
-    /// Octal; null for a link.
+    /// Octal mode; null for a link.
     pub mode: Option<String>,
-    /// Bytes; null for a folder.
+    /// Size in bytes; null for a folder.
     pub size: Option<u64>,
 }
 
-/// `GET /v1/runs/{id}/diff`: which two trees.
+/// `GET /v1/runs/{id}/diff`: selects the two trees to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DiffQuery {
-    /// The tree after this turn; what the run began from by default.
+    /// The tree after this turn; by default, the tree the run started from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<u32>,
     /// The tree after this turn; the newest by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<u32>,
-    /// Another run: then `to` is a turn of it, and `from` the newest by default.
+    /// Another run to compare with: `to` is then a turn of that run, and `from` defaults to the newest turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub with: Option<RunId>,
 }
 
-/// What differs between two trees.
+/// The differences between two trees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiffView {
     /// The run of the old tree.
     pub run: RunId,
-    /// The turn after which it stood; null for what the run began from.
+    /// The turn of the old tree; null for the tree the run started from.
     pub from: Option<u32>,
     /// The run of the new tree.
     pub with: RunId,
-    /// The turn after which it stood.
+    /// The turn of the new tree.
     pub to: u32,
     /// The paths that differ.
     pub changes: Vec<ChangeView>,
 }
 
-/// `GET /v1/runs/{id}/output?call=`: the whole output of a tool call or a final check, as it was recorded.
+/// `GET /v1/runs/{id}/output?call=`: the full recorded output of a tool call or a final check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OutputQuery {
@@ -383,18 +383,19 @@ pub struct OutputQuery {
     pub call: String,
 }
 
-/// Forms in which a run can be written to a file.
+/// Formats in which a run can be exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExportFormat {
-    /// docket's own: events and blobs, to be imported elsewhere. For administrators: files are in it.
+    /// docket's format: events and blobs, for import elsewhere. Administrators only, because it contains
+    /// files.
     Docket,
-    /// An event a line.
+    /// One event per line.
     #[default]
     Jsonl,
     /// The Agent Trajectory Interchange Format.
     Atif,
-    /// OpenTelemetry spans in OTLP's JSON form: no prompt, answer or output is in them.
+    /// OpenTelemetry spans in OTLP's JSON encoding, without prompts, replies or outputs.
     Otlp,
 }
 
@@ -402,6 +403,6 @@ pub enum ExportFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExportQuery {
-    /// Which.
+    /// The format.
     pub form: ExportFormat,
 }

@@ -1,4 +1,4 @@
-//! Bodies that are only read: the overview, reports, the past of a run.
+//! Read-only views: overview, reports, history of a run.
 
 pub(super) mod history;
 pub(super) mod overview;

@@ -1,4 +1,4 @@
-//! `GET /v1/overview` and `GET /v1/cost/days`: what a person looks at first.
+//! Bodies of `GET /v1/overview` and `GET /v1/cost/days`: the dashboard's start page.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,104 +18,105 @@ use crate::{
     task::{ForkedFrom, TaskBlockedReason, TaskRecord, TaskState},
 };
 
-/// Tasks of each list of the overview, at most.
+/// Maximum number of tasks in each list of the overview.
 pub const OVERVIEW_TASKS_MAX: u32 = 50;
-/// Batches whose budget is nearly spent, at most.
+/// Maximum number of batches whose budget is nearly spent.
 pub const OVERVIEW_BUDGETS_MAX: u32 = 20;
-/// Queues, at most.
+/// Maximum number of queues.
 pub const OVERVIEW_QUEUES_MAX: u32 = 100;
-/// A budget is told of once this part of it, or less, is left: a fifth.
+/// A budget is reported once this fraction of it, or less, is left: a fifth.
 pub const BUDGET_WARNING_FRACTION: u64 = 5;
-/// Hours that are counted.
+/// Number of hours covered.
 pub const OVERVIEW_HOURS: u32 = 7 * 24;
-/// Longest message of a task in a list, in characters.
+/// Maximum length of a task's message in a list, in characters.
 pub const SUMMARY_MESSAGE_CHARS_MAX: usize = 300;
 
 /// `GET /v1/overview`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OverviewQuery {
-    /// Which tasks count as just ended: those that did at this instant or later; a day ago by default.
+    /// Tasks that ended at or after this time count as recently ended; a day ago by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
 }
 
-/// How everything stands, what needs a person first.
+/// State of the whole installation; what needs a person comes first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OverviewResponse {
-    /// When it was looked at.
+    /// When the overview was created.
     pub at: Timestamp,
-    /// Since when tasks count as just ended.
+    /// Since when ended tasks count as recently ended.
     pub since: Timestamp,
     /// Version of the coordinator's build.
     pub version: String,
     /// `sqlite` or `postgres`.
     pub store: String,
-    /// Tasks that do not go on before a person does something, the newest first; at most [`OVERVIEW_TASKS_MAX`].
+    /// Tasks that need a person to continue, newest first; at most [`OVERVIEW_TASKS_MAX`].
     pub asks: Vec<TaskSummary>,
-    /// All blocked tasks, by what they wait for.
+    /// Number of blocked tasks by reason.
     pub blocked: Vec<BlockedCount>,
-    /// Discarded tasks, whenever that was, the last first; as many at most.
+    /// Discarded tasks, regardless of when they ended, latest first; at most [`OVERVIEW_TASKS_MAX`].
     pub discarded: Vec<TaskSummary>,
-    /// How many discarded tasks there are in all.
+    /// Total number of discarded tasks.
     #[serde(default)]
     pub discarded_count: u64,
     /// Batches that have used most of their budget.
     pub budgets: Vec<NearlySpentBudget>,
-    /// Notifications that somebody did not take: dead letters. None while they cannot be read.
+    /// Number of dead letters (undeliverable notifications). None while it cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notifications_dead: Option<u64>,
-    /// Tasks that run, the one that has for longest first; as many at most.
+    /// Running tasks, longest-running first; at most [`OVERVIEW_TASKS_MAX`].
     pub running: Vec<TaskSummary>,
-    /// Tasks that ended since, the last first; as many at most.
+    /// Tasks that ended since `since`, latest first; at most [`OVERVIEW_TASKS_MAX`].
     pub ended: Vec<TaskSummary>,
-    /// How many ended since, by state.
+    /// Number of tasks that ended since `since`, by state.
     pub ended_counts: Vec<StateCount>,
-    /// All tasks that are not archived, by state.
+    /// Number of tasks that are not archived, by state.
     pub tasks: Vec<StateCount>,
-    /// The queues, by name: where there are more than [`OVERVIEW_QUEUES_MAX`], those with the most to do.
+    /// The queues, by name; if there are more than [`OVERVIEW_QUEUES_MAX`], the busiest ones.
     pub queues: Vec<QueueView>,
-    /// How many queues there are beside those.
+    /// Number of queues that are omitted.
     #[serde(default)]
     pub queues_left_out: u64,
-    /// Workers that hold leases or were heard of within three lease times.
+    /// Workers that hold leases or were seen within the last three lease durations.
     pub workers: Vec<WorkerView>,
-    /// Tasks that ended in each of the last [`OVERVIEW_HOURS`] hours in which some did, the oldest first.
+    /// Tasks that ended in each of the last [`OVERVIEW_HOURS`] hours, oldest first; hours without any are
+    /// omitted.
     pub hours: Vec<HourlyEndCount>,
-    /// Tasks that were submitted in each of those hours in which some were, the oldest first: with `hours` and what
-    /// stands now, how long the backlog was.
+    /// Tasks that were submitted in each of these hours, oldest first; hours without any are omitted.
+    /// Together with `hours` and the current counts, this gives the length of the backlog over time.
     #[serde(default)]
     pub submitted: Vec<HourlySubmitCount>,
 }
 
-/// How many tasks were submitted within an hour, by their ids' own time; those that are archived are not among them.
+/// Number of tasks submitted within an hour, by the timestamp in their ids; archived tasks are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HourlySubmitCount {
-    /// When the hour began.
+    /// Start of the hour.
     pub at: Timestamp,
-    /// How many.
+    /// Number of tasks.
     pub count: u64,
 }
 
-/// How many tasks ended within an hour, as they stand now.
+/// Number of tasks that ended within an hour, by their current state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HourlyEndCount {
-    /// When the hour began.
+    /// Start of the hour.
     pub at: Timestamp,
-    /// Into which state.
+    /// The state they ended in.
     pub state: TaskState,
-    /// How many.
+    /// Number of tasks.
     pub count: u64,
 }
 
-/// A batch that has used most of what is set for it.
+/// A batch that has used most of its budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NearlySpentBudget {
     /// The batch.
     pub batch: BatchId,
-    /// What is set.
+    /// The budget.
     pub budget: BatchBudget,
-    /// What its runs have used, as far as that is counted.
+    /// What its runs have used, as far as counted.
     pub used: BatchSpending,
 }
 
@@ -128,31 +129,32 @@ pub struct TaskSummary {
     pub title: String,
     /// Its state.
     pub state: TaskState,
-    /// For what it is blocked.
+    /// Why it is blocked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_why: Option<TaskBlockedReason>,
-    /// What it asks, or why it failed: at most [`BRIEF_CHARS_MAX`] characters.
+    /// Its question, or why it failed; at most [`SUMMARY_MESSAGE_CHARS_MAX`] characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Its work is done and nothing verified it: why.
+    /// If its work is done but nothing verified it: why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unverified: Option<String>,
-    /// Queue.
+    /// The task's queue.
     pub queue: QueueName,
-    /// Engine.
+    /// The task's engine.
     pub engine: String,
-    /// Model.
+    /// The task's model.
     pub model: ModelRef,
-    /// Its batch.
+    /// The task's batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
-    /// For a fork: where its first run begins. It has no start of its own, so it is resumed and never retried.
+    /// For a fork: where its first run starts. A fork has no start of its own, so it is resumed and never
+    /// retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkedFrom>,
-    /// The run in hand.
+    /// The current run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// The last run, in hand or ended.
+    /// The latest run, current or ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<RunId>,
     /// The worker that has it.
@@ -160,7 +162,7 @@ pub struct TaskSummary {
     pub worker: Option<IncarnationId>,
     /// When it was submitted.
     pub submitted_at: Timestamp,
-    /// Since when a worker has it.
+    /// Since when it has been leased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased_at: Option<Timestamp>,
     /// When it ended.
@@ -169,7 +171,7 @@ pub struct TaskSummary {
 }
 
 impl TaskSummary {
-    /// What a list tells of a task.
+    /// Builds the summary from a task's record.
     pub fn from_record(record: TaskRecord) -> Self {
         let TaskRecord { id, state, spec, blocked_why, message, unverified, run, last_run, worker, .. } =
             record;
@@ -203,43 +205,43 @@ impl TaskSummary {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CostDaysQuery {
-    /// Calls that ended at this instant or later. Required.
+    /// Includes calls that ended at or after this time. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Timestamp>,
-    /// And before this one.
+    /// Includes calls that ended before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// The next page: what `next` of the one before says.
+    /// The next page: the `next` of the previous one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Tasks of a page; 100 by default, 1000 at most.
+    /// Number of tasks per page; 100 by default, at most 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
-/// What model calls cost by day: of several pages, add the sums up.
+/// Cost of model calls per day. To combine several pages, add the sums.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostDaysPage {
-    /// Days with calls, in UTC, and models, in order.
+    /// Cost per UTC day and model, in order.
     pub days: Vec<CostDay>,
-    /// Runs that this page is the sum of.
+    /// Number of runs included in this page.
     pub runs: u64,
-    /// Where the next page begins; none = this was the last. Pages begin with the newest tasks.
+    /// Where the next page starts; none on the last page. Pages start with the newest tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// With `next`: calls later than this are all in this page and those before it, so that of two pages' days only those
-    /// up to this one's can still grow. None while that cannot be said.
+    /// With `next`: all calls later than this are in this page or an earlier one, so only days up to this
+    /// time can still grow. None if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Timestamp>,
 }
 
-/// What a model's calls of a day cost.
+/// Cost of a model's calls in a day.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostDay {
-    /// When the day began, in UTC.
+    /// Start of the day in UTC.
     pub at: Timestamp,
     /// The model.
     pub model: ModelRef,
-    /// What it comes to.
+    /// The sums.
     pub sums: CostSums,
 }

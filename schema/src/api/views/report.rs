@@ -1,4 +1,4 @@
-//! What runs cost and how well they went: `GET /v1/cost` and `GET /v1/metrics`.
+//! Bodies of `GET /v1/cost` and `GET /v1/metrics`: what runs cost and how well they went.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,19 +9,19 @@ use crate::{
     task::TaskState,
 };
 
-/// Tasks of a page of a report, unless a query says otherwise.
+/// Default number of tasks in a report page.
 pub const REPORT_TASKS_DEFAULT: u32 = 100;
-/// Most of them.
+/// Maximum number of tasks in a report page.
 pub const REPORT_TASKS_MAX: u32 = 1000;
 
-/// Where a page of a report ended; to be sent back as it came.
+/// Position at which a report page ended; an opaque value for clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportCursor {
-    /// Of tasks that have ended: behind this one, by when they did.
+    /// Among ended tasks, ordered by end time: after this one.
     Ended(Timestamp, TaskId),
-    /// Of tasks that have not: behind this one of its state.
+    /// Among unfinished tasks, within a state: after this one.
     Unfinished(TaskState, TaskId),
-    /// Of a batch's tasks: behind this one.
+    /// Among a batch's tasks: after this one.
     Batch(TaskId),
 }
 
@@ -56,7 +56,7 @@ impl std::str::FromStr for ReportCursor {
     }
 }
 
-/// `GET /v1/cost`: of what. One of `run`, `task`, `batch` and `from` is said.
+/// `GET /v1/cost`: selects what to report. Exactly one of `run`, `task`, `batch` and `from` is given.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CostQuery {
@@ -69,39 +69,39 @@ pub struct CostQuery {
     /// All runs of a batch's tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
-    /// Calls that ended at this instant or later, of whatever run.
+    /// Calls of any run that ended at or after this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Timestamp>,
-    /// With `from`: and before this one.
+    /// With `from`: calls that ended before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// Each call as well.
+    /// Includes every single call.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub calls: bool,
-    /// The next page: what `next` of the one before says.
+    /// The next page: the `next` of the previous one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Tasks of a page; 100 by default, 1000 at most.
+    /// Number of tasks per page; 100 by default, at most 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
-/// What runs cost.
+/// Cost of runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostPage {
-    /// Runs with calls, each with its own alone: what a fork shares with its parent stands there. What is archived is
-    /// not among them.
+    /// Runs with calls, each with its own calls only: what a fork shares with its parent is counted for the
+    /// parent. Archived runs are not included.
     pub runs: Vec<RunCost>,
-    /// Where the next page begins; none = this was the last. Pages begin with the newest tasks, those that have not ended
-    /// before all others. A task that changes its state meanwhile may come twice.
+    /// Where the next page starts; none on the last page. Pages start with the newest tasks, unfinished ones
+    /// before all others. A task that changes its state in between may appear twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// With `next`: calls later than this are all in this page and those before it. None while that cannot be said.
+    /// With `next`: all calls later than this are in this page or an earlier one. None if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Timestamp>,
 }
 
-/// `GET /v1/metrics`: of what. One of `task`, `batch` and `from` is said.
+/// `GET /v1/metrics`: selects what to report. Exactly one of `task`, `batch` and `from` is given.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsQuery {
@@ -111,38 +111,38 @@ pub struct MetricsQuery {
     /// A batch's tasks, ended or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
-    /// Tasks that ended at this instant or later.
+    /// Tasks that ended at or after this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Timestamp>,
-    /// With `from`: and before this one.
+    /// With `from`: tasks that ended before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// Those whose model follows a script as well.
+    /// Includes tasks whose model is scripted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub scripted: bool,
-    /// The next page: what `next` of the one before says.
+    /// The next page: the `next` of the previous one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Tasks of a page; 100 by default, 1000 at most.
+    /// Number of tasks per page; 100 by default, at most 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
-/// How well tasks went.
+/// Metrics of tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MetricsPage {
-    /// Tasks with a run. What is archived is not among them.
+    /// Tasks with a run. Archived tasks are not included.
     pub tasks: Vec<TaskMetrics>,
-    /// The tasks of this page by the week in which they ended: of several pages, add the fractions up.
+    /// The tasks of this page by the week in which they ended. To combine several pages, add the fractions.
     pub weeks: Vec<WeekMetrics>,
-    /// Tasks that are left out, for their model follows a script.
+    /// Number of tasks left out because their model is scripted.
     #[serde(default)]
     pub scripted_left_out: u64,
-    /// Where the next page begins; none = this was the last. Pages begin with the newest tasks.
+    /// Where the next page starts; none on the last page. Pages start with the newest tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// With `next`: tasks that ended later than this are all in this page and those before it. None while that cannot be
-    /// said.
+    /// With `next`: all tasks that ended later than this are in this page or an earlier one. None if that is
+    /// not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Timestamp>,
 }

@@ -1,30 +1,30 @@
-//! Tools of servers outside docket, as a run pins them when it begins.
+//! Tools of external MCP servers, as pinned at the start of a run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A tool that an MCP server of the worker's offers.
+/// A tool offered by one of the worker's MCP servers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExternalTool {
-    /// Its name in the run: `mcp__SERVER__TOOL`.
+    /// The tool's name in the run: `mcp__SERVER__TOOL`.
     pub name: String,
     /// The server's name in the worker's settings.
     pub server: String,
-    /// Its name at the server.
+    /// The tool's name on the server.
     pub tool: String,
-    /// The server says that it changes nothing.
+    /// The server declares that the tool changes nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// The server says that the same call again changes nothing more.
+    /// The server declares that repeating a call has no further effect.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub idempotent: bool,
 }
 
-/// An MCP server whose tools a run has not.
+/// An MCP server whose tools are not available to a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnavailableServer {
-    /// Its name in the worker's settings.
+    /// The server's name in the worker's settings.
     pub server: String,
-    /// Why it did not answer.
+    /// Why it did not respond.
     pub why: String,
 }

@@ -1,4 +1,4 @@
-//! What a run pins when it begins, so that each of its decisions follows from its log.
+//! The configuration that a run pins at its start, so that its decisions depend only on its log.
 
 pub(super) mod external_tool;
 pub(super) mod role_spec;

@@ -1,8 +1,8 @@
-//! Roles: what a model of a run is told to be, and what it may do. Pinned when the run begins; a run without roles has
-//! one conversation, of its engine's own.
+//! Roles: the prompt and the permissions of each model of a run, pinned when the run starts. A run without
+//! roles has a single conversation defined by its engine.
 //!
-//! Each time a role is taken up a conversation of its own begins: it holds what its engine gives it, and nothing that
-//! was said under another role. What came of the conversation before is in the log, and in [`crate::run::Work`].
+//! Each time a role starts, a new conversation begins. It contains what the engine provides and nothing from
+//! other roles. The results of earlier conversations are in the log and in [`crate::run::RoleEngineState`].
 
 use std::str::FromStr;
 
@@ -12,53 +12,54 @@ use serde::{Deserialize, Serialize};
 use super::sampling::ReasoningEffort;
 use crate::{content::BlobRef, message::ModelRef};
 
-/// Longest name of a role, in bytes.
+/// Maximum length of a role's name, in bytes.
 pub const ROLE_NAME_BYTES_MAX: usize = 64;
 
-/// See the module.
+/// A role. See the module documentation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RoleSpec {
     /// `planner`, `executor`, `coder` …
     pub name: String,
-    /// The model that plays it.
+    /// The role's model.
     pub model: ModelRef,
-    /// Its system prompt.
+    /// The role's system prompt.
     pub system: BlobRef,
     /// Specifications of its tools, as a JSON array.
     pub tools: BlobRef,
-    /// Names of its tools: a call of any other is refused by the runtime.
+    /// Names of its tools; the runtime refuses calls of any other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub may: Vec<String>,
-    /// JSON Schema that its last answer must meet; none = its answer is text.
+    /// JSON Schema for its final reply; if absent, the reply is text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<serde_json::Value>,
-    /// Sampling temperature in thousandths; none = as its model has it.
+    /// Sampling temperature in thousandths; if absent, the model's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_milli: Option<u32>,
-    /// How hard it thinks; none = as its model has it.
+    /// Reasoning effort; if absent, the model's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<ReasoningEffort>,
-    /// Most tokens of a file that it is given; 0 = as its model's window allows.
+    /// Maximum number of tokens of a file in its context; 0 means as many as fit the model's window.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub context_tokens_max: u64,
-    /// Which files its tools may write.
+    /// The files that its tools may write.
     #[serde(default, skip_serializing_if = "WriteScope::is_any")]
     pub writes: WriteScope,
 }
 
-/// Which files the tools of a role may write by themselves; what its commands write no path tells.
+/// The files that a role's own tools may write. Files written by its commands are not covered, because the
+/// paths are unknown in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteScope {
-    /// All of the workspace.
+    /// The complete workspace.
     #[default]
     Any,
-    /// Files of tests, and what lies in folders of tests.
+    /// Test files, and files in test folders.
     Tests,
 }
 
 impl WriteScope {
-    /// Whether nothing is said.
+    /// Whether the scope is unrestricted.
     pub const fn is_any(&self) -> bool {
         matches!(self, Self::Any)
     }

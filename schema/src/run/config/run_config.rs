@@ -1,5 +1,5 @@
-//! What a run pins at its start: everything a later decision depends on, so that no decision ever
-//! depends on the binary, the configuration or the machine that happens to make it.
+//! The configuration pinned at the start of a run: everything a later decision depends on, so that no
+//! decision depends on the binary, the configuration or the machine that makes it.
 
 use std::str::FromStr;
 
@@ -14,13 +14,13 @@ use crate::{
     tool::ToolSet,
 };
 
-/// An engine and the version of its rules. A change that alters a decision on any golden log is a
-/// new version beside the old one.
+/// An engine and the version of its rules. A change that alters a decision in any golden log becomes a new
+/// version in addition to the old one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct EngineRef {
     /// `react`, `plan`, `review`, `architect`, `team`, `sop`.
     pub name: String,
-    /// Version of its rules, from 1.
+    /// Version of its rules, starting at 1.
     pub version: u16,
 }
 
@@ -30,155 +30,156 @@ impl std::fmt::Display for EngineRef {
     }
 }
 
-/// Settings of a run (A25). Defaults are the product's; file, environment and task override them
-/// before the run starts, and the result is pinned.
+/// Settings of a run (A25). Product defaults are overridden by file, environment and task before the run
+/// starts, and the result is pinned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RunSettings {
-    /// Model decisions before the run ends as failed.
+    /// Maximum number of model decisions before the run fails.
     pub turns_max: u32,
-    /// Rounds of correction after failed gates.
+    /// Maximum number of correction rounds after failed final checks.
     pub corrections_max: u32,
-    /// Turns that each round of correction may use beyond `turns_max`.
+    /// Additional turns beyond `turns_max` for each correction round.
     pub correction_turns: u32,
-    /// Share of the context window, in percent, at which compaction begins.
+    /// Fill level of the context window, in percent, at which compaction starts.
     pub compaction_percent: u32,
-    /// Lint after each batch of edits.
+    /// Runs linters after each batch of edits.
     pub auto_lint: bool,
-    /// Refuse an edit that adds syntax errors, in place of saying so in its result.
+    /// Refuses an edit that adds syntax errors instead of reporting them in its result.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub refuse_syntax_errors: bool,
-    /// At the end, files that the run changed and that no longer parse fail a check. Not in logs that lack it.
+    /// Adds a final check that changed files still parse. Absent in older logs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub syntax_check: bool,
-    /// Time limit of a linter after a batch of edits.
+    /// Time limit of a linter after a batch of edits, in milliseconds.
     pub lint_timeout_ms: u64,
-    /// Batches of edits in a row that leave findings, after which they are no longer listed: who
-    /// mends one finding with another has to look at the whole.
+    /// Number of consecutive batches of edits with findings after which findings are no longer listed: a
+    /// model that fixes one finding by causing another should reconsider the whole change.
     pub self_corrections_max: u32,
-    /// Characters of a command's output that the model sees.
+    /// Maximum number of characters of a command's output shown to the model.
     pub output_chars_max: u32,
-    /// Time limit of a command that names none.
+    /// Default time limit of a command, in milliseconds.
     pub command_timeout_ms: u64,
-    /// Longest time limit a command may name.
+    /// Maximum time limit that a command may request, in milliseconds.
     pub command_timeout_ms_max: u64,
-    /// Largest answer asked of the model.
+    /// Maximum size of a model's reply, in tokens.
     pub output_tokens_max: u32,
-    /// What was shown of a file and has not changed is not shown again. Not in logs that lack it.
+    /// Does not show unchanged file contents again. Absent in older logs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_cache: bool,
-    /// Attempts at one model call before the run ends as failed.
+    /// Maximum number of attempts of one model call before the run fails.
     pub model_attempts_max: u32,
-    /// Empty answers in a row before the run ends as failed.
+    /// Maximum number of consecutive empty replies before the run fails.
     pub empty_answers_max: u32,
-    /// Turns with the same error after which a person is asked; 0 = never, and so in logs that lack it.
+    /// Turns with the same error after which a person is asked; 0, the default in older logs, means never.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub same_error_max: u32,
-    /// Turns in which a command was ended for using too much, after which the run ends as failed; 0 = never, and so in
-    /// logs that lack it.
+    /// Turns in which a command was killed for excessive resource use, after which the run fails; 0, the
+    /// default in older logs, means never.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub exceeded_max: u32,
-    /// Turns in which a write to the same file failed, none succeeding, after which a person is asked; 0 =
-    /// never, and so in logs that lack it.
+    /// Turns with only failed writes to the same file after which a person is asked; 0, the default in older
+    /// logs, means never.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed_edits_max: u32,
-    /// Failures that were not made good, beyond which a person is asked; 0 = never, and so in logs that lack it.
+    /// Unresolved failures beyond which a person is asked; 0, the default in older logs, means never.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failures_max: u32,
-    /// Overloads of a model in one turn after which the model that stands in for it is asked; 0 = never, and so
-    /// in logs that lack it.
+    /// Overload errors of a model within one turn after which its fallback model is called; 0, the default in
+    /// older logs, means never.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fallback_after: u32,
-    /// Turns that a model which stands in keeps before the other is tried again; 0 = tried at the next turn, and so
-    /// in logs that lack it.
+    /// Turns for which a fallback model is used before the original model is tried again; 0, the default in
+    /// older logs, means the next turn.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fallback_turns: u32,
-    /// By which rules failures of models are met: 0, the first ones, and so in logs that lack it; from 1 on every
-    /// lasting outage is stood in for, a model that is refused for good is done without where there is another, and
-    /// what no other run could mend ends as a fault of configuration.
+    /// Version of the rules for model failures. 0, the default in older logs: the original rules. From 1: any
+    /// lasting outage uses the fallback model, a permanently refused model is no longer used if there is
+    /// another one, and failures that no other run could avoid end as a configuration error.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub model_rules: u32,
-    /// How hard the main model thinks; none = as its provider has it.
+    /// Reasoning effort of the main model; if absent, the provider's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<ReasoningEffort>,
-    /// Sampling temperature of the main model in thousandths; none = as its provider has it.
+    /// Sampling temperature of the main model in thousandths; if absent, the provider's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_milli: Option<u32>,
-    /// Tokens that the run may use, of requests and answers; 0 = no budget, and so in logs that lack it.
+    /// Token budget of the run, requests and replies; 0, the default in older logs, means no budget.
     #[serde(default, skip_serializing_if = "is_none")]
     pub tokens_max: u64,
-    /// Nano-dollars that the run may cost; 0 = no budget, and so in logs that lack it.
+    /// Cost budget of the run in nano-dollars; 0, the default in older logs, means no budget.
     #[serde(default, skip_serializing_if = "is_none")]
     pub cost_max_nusd: u64,
-    /// Time that its model calls, tools and checks may take together; 0 = no budget, and so in logs that lack it.
+    /// Budget for the total time of model calls, tools and checks, in milliseconds; 0, the default in older
+    /// logs, means no budget.
     #[serde(default, skip_serializing_if = "is_none")]
     pub time_max_ms: u64,
-    /// Take an answer that was cut, or that refuses, for what it is, and not for the end of the work. Not in logs
-    /// that lack it.
+    /// Treats a truncated reply or a refusal as such and not as the end of the work. Absent in older logs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub heed_stops: bool,
-    /// Ask a person at an error that only a person can mend: missing access, a service that does not answer.
-    /// Not in logs that lack it.
+    /// Asks a person about an error that only a person can fix: missing access, an unresponsive service.
+    /// Absent in older logs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ask_at_blockers: bool,
-    /// By which rules blockers and repeated errors are told: 0, the first ones, and so in logs that lack it; from 1 on
-    /// missing secrets are known as well, and looks at different things are never the same error; from 2 on what a
-    /// command shows or tests is never a blocker of its own.
+    /// Version of the rules for blockers and repeated errors. 0, the default in older logs: the original
+    /// rules. From 1: missing secrets are recognized, and reads of different things are never the same error.
+    /// From 2: the output of a command or test alone is never a blocker.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub trouble_rules: u32,
-    /// By which rules the final checks are told: 0, the first ones, and so in logs that lack it; from 1 on a run that
-    /// fails by them names them, and tests that it wrote are found outside of packages as well.
+    /// Version of the rules for final checks. 0, the default in older logs: the original rules. From 1: a run
+    /// that fails because of checks lists them, and tests the run wrote are found outside of packages as
+    /// well.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub check_rules: u32,
-    /// Requests, from the second on, that remind a model which gave no plan; 0 = none, and so in logs that lack it.
+    /// Number of requests, from the second on, with a reminder for a model that gave no plan; 0 means none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub plan_asks_max: u32,
-    /// Stop once all paths that the task requires are there and its tests pass, without asking the model again.
-    /// Not in logs that lack it.
+    /// Ends the run without another model call once all required paths exist and its tests pass. Absent in
+    /// older logs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub early_end: bool,
-    /// By which rules failed checks are mended: 0, the first ones, and so in logs that lack it; from 1 on a check that
-    /// its time limit ended is not run again to mend it, a round of mending that changed nothing is not followed by
-    /// another round of checks, and tests that fail have missing imports mended that any linter finds.
+    /// Version of the rules for fixing failed checks. 0, the default in older logs: the original rules. From
+    /// 1: a check that timed out is not run again to fix it, a round of fixes without changes is not followed
+    /// by another round of checks, and missing imports found by any linter are fixed for failing tests.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mend_rules: u32,
-    /// By which rules engines with roles work: 0, the first ones, and so in logs that lack it; from 1 on as they were mended:
-    /// trivial changes, earlier checks, summaries, caps, last tries, unverified ends, the list of a plan's commands; from 2
-    /// on also names of files, refused last patches, `expect` of a plan, and what policy says of folders.
+    /// Version of the rules for engines with roles. 0, the default in older logs: the original rules. From 1:
+    /// fixes for trivial changes, earlier checks, summaries, caps, last attempts, unverified ends, and the
+    /// list of a plan's commands. From 2: also for file names, refused last patches, `expect` of a plan, and
+    /// policy on folders.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub role_rules: u32,
-    /// Where a provider stays away, wait for it with all that was paid for, in place of failing. Not in logs that
-    /// lack it.
+    /// Waits for an unavailable provider, keeping the paid work, instead of failing. Absent in older logs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rest_at_outage: bool,
-    /// Run the final checks once before the run changes anything, so that what fails then is known. Not in logs that
-    /// lack it.
+    /// Runs the final checks once before the run changes anything, so that existing failures are known.
+    /// Absent in older logs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub base_checks: bool,
-    /// What becomes of a run whose work is done and whose final checks did not run.
+    /// How a run ends whose work is done but whose final checks did not run.
     #[serde(default, skip_serializing_if = "UnverifiedPolicy::is_ask")]
     pub unverified: UnverifiedPolicy,
-    /// How much is asked for before the first change; none = as the task's words let one expect. A log of a run
-    /// that pinned one has its phase of planning.
+    /// How much planning is requested before the first change; if absent, it is derived from the task's text.
+    /// In the log of a run that pinned one, the run has a planning phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complexity: Option<TaskComplexity>,
-    /// Which tools its model has; the seven in logs that lack it.
+    /// The tools of its model; the original seven in older logs.
     #[serde(default, skip_serializing_if = "ToolSet::is_core")]
     pub tool_set: ToolSet,
-    /// How deep the run may give work away to child tasks: 1 = its children give nothing away themselves; 0 = it gives
-    /// nothing away, and so in logs that lack it.
+    /// Maximum depth of delegation to child tasks: 1 means that children cannot delegate; 0, the default in
+    /// older logs, means no delegation.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub delegation_depth_max: u32,
-    /// Children that the run may have in all, where it may have any; 0 = [`CHILDREN_MAX`].
+    /// Maximum number of children in total, if delegation is allowed; 0 means [`CHILDREN_MAX`].
     #[serde(default, skip_serializing_if = "is_zero")]
     pub children_max: u32,
 }
 
-/// Children of a run where nothing else is said: each is a run of its own, to be paid for.
+/// Default maximum number of children. Each is a separate run with its own costs.
 pub const CHILDREN_MAX: u32 = 8;
 
 impl RunSettings {
-    /// Children that the run may have in all.
+    /// Returns the maximum number of children in total.
     pub const fn allowed_children(&self) -> u32 {
         match (self.delegation_depth_max, self.children_max) {
             (0, _) => 0,
@@ -188,16 +189,17 @@ impl RunSettings {
     }
 }
 
-/// How large a task is thought to be (A15): whether nothing, a brief or a detailed intent preview is asked for.
+/// Expected size of a task (A15): determines whether the model is asked for no, a brief or a detailed plan
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskComplexity {
-    /// It is done at once.
+    /// No plan.
     #[default]
     Low,
-    /// A few sentences first.
+    /// A plan of a few sentences.
     Medium,
-    /// A detailed preview first.
+    /// A detailed plan.
     High,
 }
 
@@ -269,88 +271,88 @@ impl Default for RunSettings {
     }
 }
 
-/// A check that must pass before a run may end well.
+/// A final check that must pass before a run can succeed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GateSpec {
-    /// What it is called: `tests`.
+    /// The check's name: `tests`.
     pub name: String,
-    /// The shell line that is run in the workspace; exit status 0 passes.
+    /// The shell command, run in the workspace; exit status 0 means passed.
     pub command: String,
-    /// What can be tried before the model is asked, where it does not pass: a linter's findings can be
-    /// mended without thought.
+    /// What to try before asking the model if the check fails, for findings that can be fixed automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mend: Option<CheckFix>,
 }
 
 impl GateSpec {
-    /// Whether it is a linter's check.
+    /// Whether the check is a linter.
     #[must_use]
     pub fn is_linter(&self) -> bool {
         self.mend.as_ref().is_some_and(|mend| mend.imports.is_none())
     }
 }
 
-/// How a failed check is mended without a model: by the linter's own fix, then by patterns.
+/// Fixes a failed check without a model: with the linter's own fix, then by patterns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckFix {
-    /// The linter's own fix, a shell line.
+    /// The linter's fix command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Files that this run changed: no other is touched by a pattern.
+    /// Files that this run changed; pattern fixes are applied to no others.
     pub files: Vec<WorkspacePath>,
-    /// Where the check is no linter's: the shell line of linters that find missing imports, which are all that is
-    /// mended then.
+    /// If the check is not a linter: the command of linters that find missing imports. Only these are fixed
+    /// then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imports: Option<String>,
 }
 
-/// A linter, as configured or found when the run started.
+/// A linter, configured or detected at the start of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinterSpec {
-    /// What it is called: `ruff`.
+    /// The linter's name: `ruff`.
     pub name: String,
-    /// Endings of the names of its files, without the dot.
+    /// File name extensions it handles, without the dot.
     pub extensions: Vec<String>,
-    /// The shell line that checks; `{files}` stands for the quoted paths. Exit status 0 = nothing found,
-    /// 127 = it is not installed.
+    /// The check command; `{files}` is replaced with the quoted paths. Exit status 0 means no findings, 127
+    /// means not installed.
     pub check: String,
-    /// The shell line that checks the project at the end; none = `check`, over the files that the run changed.
+    /// The command that checks the project at the end; if absent, `check` over the files that the run
+    /// changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// The shell line that mends what it can by itself; `{files}` as in `check`.
+    /// The fix command; `{files}` as in `check`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-    /// Whether a run must leave nothing for it to find. Not where the project has files of the language
-    /// and never asked for this linter: old findings are not the run's to mend.
+    /// Whether the linter must have no findings at the end. False for a project that has files of the
+    /// language and never configured this linter, because its existing findings are not the run's to fix.
     #[serde(default)]
     pub gates: bool,
 }
 
-/// What a model can take and costs, as known when the run started.
+/// Limits and prices of a model, as known when the run started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ModelTerms {
-    /// Context window in tokens; 0 = unknown.
+    /// Size of the context window in tokens; 0 means unknown.
     pub context_tokens: u64,
-    /// Largest answer in tokens; 0 = unknown.
+    /// Maximum size of a reply in tokens; 0 means unknown.
     pub output_tokens_max: u64,
-    /// Prices; all 0 where unknown.
+    /// Prices; all 0 if unknown.
     pub prices: TokenPrices,
-    /// Whether the price table knew the model: an unknown price is shown as unknown, not as free.
+    /// Whether the price table contained the model: an unknown price is shown as unknown, not as free.
     pub priced: bool,
-    /// How hard it thinks; none = as its provider has it.
+    /// Reasoning effort; if absent, the provider's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<ReasoningEffort>,
-    /// Sampling temperature in thousandths; none = as its provider has it.
+    /// Sampling temperature in thousandths; if absent, the provider's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_milli: Option<u32>,
-    /// In Chat Completions the limit of an answer is `max_completion_tokens`, wherever the model is. Not in logs
-    /// that lack it: only at OpenAI's own address.
+    /// Sends the reply limit of Chat Completions as `max_completion_tokens` to any server. Absent in older
+    /// logs: only at OpenAI's own address.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub completion_tokens: bool,
 }
 
-/// The texts and schemas of every request of a run.
+/// Texts and schemas in every request of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunPrompts {
     /// System prompt: base and project layers.
@@ -361,7 +363,7 @@ pub struct RunPrompts {
     pub task: BlobRef,
 }
 
-/// Which walls really stood around a run's commands.
+/// The sandbox layers that were actually active for a run's commands.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SandboxLayers {
@@ -369,79 +371,79 @@ pub struct SandboxLayers {
     pub backend: String,
     /// Active layers.
     pub active: Vec<String>,
-    /// Layers this host did not give, each with the reason.
+    /// Layers that this host does not support, each with the reason.
     pub missing: Vec<String>,
-    /// What commands may use together; `None` where nothing held them to it, and in older logs.
+    /// Shared resource limits of commands; `None` if they were not enforced, and in older logs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<SandboxLimits>,
 }
 
-/// What the commands of a run may use together.
+/// Resource limits that a run's commands share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SandboxLimits {
-    /// Memory of all processes and of what lies in the private folders (`/tmp`, `/dev/shm`), in bytes.
+    /// Memory of all processes and of the private folders (`/tmp`, `/dev/shm`), in bytes.
     pub memory_bytes: u64,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub processes: u64,
-    /// What the workspace may hold, in bytes.
+    /// Size of the workspace, in bytes.
     pub disk_bytes: u64,
-    /// Files and folders in the workspace.
+    /// Number of files and folders in the workspace.
     pub disk_files: u64,
-    /// What one command may write to its outputs, in bytes; far more than is kept of it.
+    /// Output of one command, in bytes; far more than is recorded.
     pub output_bytes: u64,
 }
 
-/// Which model does what; the main one plays every role that names no other.
+/// The models of a run. The main one plays every role that has no model of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunModels {
     /// The main model.
     pub main: ModelRef,
-    /// Its terms.
+    /// The main model's terms.
     pub terms: ModelTerms,
-    /// Looks around until something is to be changed; none = the main one does.
+    /// The model that explores until something is to be changed; if absent, the main model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explore: Option<Box<OtherModel>>,
-    /// Stands in for a model that stays overloaded.
+    /// The fallback for a model that stays overloaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<Box<OtherModel>>,
-    /// Models that play roles, beside those.
+    /// Additional models for roles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<OtherModel>,
 }
 
-/// A model beside the main one.
+/// A model other than the main one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OtherModel {
     /// The model.
     pub model: ModelRef,
-    /// Its terms.
+    /// The model's terms.
     pub terms: ModelTerms,
 }
 
 impl RunModels {
-    /// One model that does everything.
+    /// Uses one model for everything.
     pub const fn single_model(main: ModelRef, terms: ModelTerms) -> Self {
         Self { main, terms, explore: None, fallback: None, roles: Vec::new() }
     }
 
-    /// All of them, the main one first.
+    /// Returns all models, the main one first.
     pub fn all(&self) -> impl Iterator<Item = (&ModelRef, &ModelTerms)> {
         let others = [&self.explore, &self.fallback].into_iter().flatten().map(|other| &**other);
         let others = others.chain(&self.roles).map(|other| (&other.model, &other.terms));
         std::iter::once((&self.main, &self.terms)).chain(others)
     }
 
-    /// Whether one conversation may be with more than one.
+    /// Whether one conversation can involve more than one model.
     pub const fn has_multiple(&self) -> bool {
         self.explore.is_some() || self.fallback.is_some()
     }
 
-    /// The terms of one of them; the main one's for any other.
+    /// Returns the terms of one of the models; for an unknown model, those of the main one.
     pub fn terms_for(&self, model: &ModelRef) -> &ModelTerms {
         self.all().find(|(one, _)| *one == model).map_or(&self.terms, |(_, terms)| terms)
     }
 
-    /// Whether the prices of all are known.
+    /// Whether the prices of all models are known.
     pub fn has_all_prices(&self) -> bool {
         self.all().all(|(_, terms)| terms.priced)
     }

@@ -1,24 +1,24 @@
-//! How a model is asked to answer: how hard it thinks, and its sampling temperature.
+//! Sampling options: reasoning effort and temperature.
 
 use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How hard a model thinks before it answers, in the words that all providers know.
+/// Reasoning effort of a model, in the terms that all providers support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasoningEffort {
-    /// Briefly.
+    /// Low effort.
     Low,
-    /// Between the two.
+    /// Medium effort.
     Medium,
-    /// At length.
+    /// High effort.
     High,
 }
 
 impl ReasoningEffort {
-    /// Its name, in requests as in logs.
+    /// Returns the name used in requests and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Low => "low",
@@ -41,7 +41,7 @@ impl FromStr for ReasoningEffort {
     }
 }
 
-/// A sampling temperature in thousandths: from 0 to 2, with at most three decimals.
+/// Parses a sampling temperature as thousandths: from 0 to 2, with at most three decimals.
 pub fn parse_temperature_milli(text: &str) -> Option<u32> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,26 +1,26 @@
-//! What a run's settings say of work whose final checks did not run.
+//! Setting for work whose final checks did not run.
 
 use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What becomes of a run whose work is done and whose final checks did not run. A project without any check completes
-/// unverified under each of them.
+/// How a run ends whose work is done but whose final checks did not run. A project without any checks always
+/// completes unverified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UnverifiedPolicy {
     /// A person is asked.
     #[default]
     Ask,
-    /// It completes, unverified.
+    /// The run completes unverified.
     Complete,
-    /// It fails.
+    /// The run fails.
     Fail,
 }
 
 impl UnverifiedPolicy {
-    /// Whether it is the usual one.
+    /// Whether it is the default.
     #[must_use]
     pub fn is_ask(&self) -> bool {
         *self == Self::Ask

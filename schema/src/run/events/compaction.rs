@@ -1,47 +1,48 @@
-//! What becomes of old history where a context window fills.
+//! Compaction: replacing old history when a context window fills up.
 //!
-//! The event says what the fold does, call by call: no later release has to know by which rules an engine
-//! chose. What it replaced stays in the log, in the events that brought it.
+//! The event lists exactly what the fold does, call by call, so later releases need not know the rules by
+//! which an engine chose. The replaced history remains in the log in its original events.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{content::Content, ids::DecisionHash, message::CallId};
 
-/// Old history was replaced by shorter text. In this order: steps are dropped, results are cleared, messages
-/// are replaced by the summary, the ledger is put back.
+/// Old history was replaced by shorter text. Applied in this order: steps are dropped, results are cleared,
+/// messages are replaced by the summary, the ledger is inserted.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Compacted {
-    /// Messages replaced by the summary, counted from the first, or from the one after it where `keeps_task`.
+    /// Number of messages replaced by the summary, counted from the first, or from the second if
+    /// `keeps_task`.
     pub messages: u32,
-    /// What stands in their place, in that of an earlier summary, and for the words of what is dropped; empty where
-    /// all of that stays as it is.
+    /// The summary, which replaces these messages, an earlier summary, and the messages of dropped steps;
+    /// empty if none of these change.
     pub summary: Content,
-    /// The first message, which holds the task, stays as it was said; summary and ledger stand behind it.
+    /// The first message, which contains the task, is kept; summary and ledger follow it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_task: bool,
-    /// Results of which a line is left.
+    /// Results that were reduced to one line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cleared: Vec<ClearedResult>,
-    /// Calls whose answers are dropped whole, with the results: all calls of an answer, or none.
+    /// Calls dropped completely with their results: either all calls of an answer or none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<CallId>,
-    /// What the runtime keeps of the run, for the model.
+    /// The runtime's ledger of the run, for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<Content>,
-    /// It is not enough: the oldest messages are summarized next.
+    /// This does not free enough space: the oldest messages are summarized next.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub summary_follows: bool,
-    /// The decision; none in what was made by hand.
+    /// The decision; none if the event was written by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<DecisionHash>,
 }
 
-/// A result of which a line is left; its `ToolFinished` holds the whole.
+/// A result reduced to one line; its `ToolFinished` contains the full result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClearedResult {
     /// The call.
     pub call: CallId,
-    /// The line.
+    /// The remaining line.
     pub line: String,
 }

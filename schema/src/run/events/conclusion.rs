@@ -1,7 +1,8 @@
-//! Facts that an engine concludes from what was said and done: the plan, how each step ended, the verdict.
+//! Engine facts: what an engine concludes from the conversation and the results, such as the plan, the
+//! outcome of each step, the verdict.
 //!
-//! A fact follows from the log before it; it is recorded nevertheless, because people ask for it. Engine-neutral: what an
-//! engine makes of facts is its own.
+//! A fact follows from the log before it, but is recorded because people query it. Independent of the engine:
+//! each engine interprets the facts itself.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,110 +13,110 @@ use crate::{
     message::ToolUse,
 };
 
-/// An engine concluded something from what is recorded. It decides by that from here on.
+/// An engine recorded conclusions, which its later decisions are based on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Concluded {
-    /// What, in order.
+    /// The facts, in order.
     pub facts: Vec<EngineFact>,
     /// The decision.
     pub decision: DecisionHash,
 }
 
-/// See the module.
+/// A fact. See the module documentation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "fact")]
 pub enum EngineFact {
-    /// There is a plan; it takes the place of any before.
+    /// A plan was made; it replaces any earlier plan.
     Planned {
-        /// Its steps, in order; empty where nothing is left to do.
+        /// The steps in order; empty if nothing is left to do.
         steps: Vec<PlanStep>,
     },
-    /// A structured answer cannot be taken.
+    /// A structured reply was rejected.
     Invalid {
-        /// What it was to be: `plan`, `verdict`, an artifact's name.
+        /// The expected content: `plan`, `verdict`, an artifact's name.
         what: String,
-        /// What is wrong with it, as the model is told.
+        /// What is wrong, as reported to the model.
         problem: String,
     },
-    /// The step in hand ended.
+    /// The current step ended.
     StepEnded {
-        /// Which, from 0.
+        /// The step's index, starting at 0.
         step: u32,
-        /// Whether it did what it was for.
+        /// Whether it succeeded.
         success: bool,
-        /// What it came to.
+        /// Its result.
         output: Content,
     },
-    /// A judgement of the work.
+    /// The work was reviewed.
     Judged {
-        /// What follows.
+        /// The verdict.
         verdict: ReviewVerdict,
-        /// Why.
+        /// The reason.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         reason: String,
     },
-    /// The plan is dropped, and why: a new one follows.
+    /// The plan was dropped; a new one follows.
     PlanDropped {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A phase of a fixed procedure begins.
+    /// A phase of a fixed procedure began.
     PhaseBegan {
-        /// Its name.
+        /// The phase's name.
         phase: String,
     },
-    /// A result that somebody can read without the log.
+    /// A result that people can read without the log.
     Artifact {
         /// `PlanCard`, `DiffCard` …
         name: String,
-        /// What it holds, checked against its schema.
+        /// The content, validated against its schema.
         content: serde_json::Value,
     },
-    /// What a role answered, checked against its schema.
+    /// A role's reply.
     Answered {
         /// The role.
         role: String,
-        /// What it answered.
+        /// The reply, validated against its schema.
         content: serde_json::Value,
     },
-    /// A few words on a file, for whoever changes it next.
+    /// A short summary of a file for the model that changes it next.
     Summarized {
         /// The file.
         path: WorkspacePath,
-        /// The words.
+        /// The summary.
         text: String,
     },
-    /// Tools that the runtime itself calls, in place of a model: to be run next, in order.
+    /// Tool calls made by the runtime instead of a model, to be run next, in order.
     Calls {
         /// The calls.
         calls: Vec<ToolUse>,
     },
-    /// A round of correction begins.
+    /// A round of correction began.
     Correcting {
         /// What is to be corrected.
         reason: String,
     },
-    /// A quality gate between two phases was looked at.
+    /// A quality gate between two phases was evaluated.
     QualityGate {
-        /// Its name.
+        /// The gate's name.
         gate: String,
-        /// What it came to.
+        /// The verdict.
         verdict: GateVerdict,
-        /// By what, in a line.
+        /// The reason, in one line.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         reason: String,
     },
-    /// A limit is near: one turn is left, to end the work in.
+    /// A limit is near: one turn is left to finish the work.
     LastTurn {
         /// That turn.
         turn: Turn,
-        /// Which limit, and where the work stood.
+        /// The limit, and the state of the work.
         reason: String,
     },
 }
 
 impl EngineFact {
-    /// Text that may lie out of line.
+    /// Returns the fact's content that may be stored in a blob.
     pub const fn content(&self) -> Option<&Content> {
         match self {
             Self::StepEnded { output, .. } => Some(output),
@@ -138,69 +139,69 @@ impl EngineFact {
 /// A step of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanStep {
-    /// What is to be done, for whoever does it.
+    /// What is to be done, for the model that does it.
     pub text: String,
-    /// What it is.
+    /// The kind of step.
     #[serde(default, skip_serializing_if = "StepKind::is_free")]
     pub kind: StepKind,
 }
 
-/// What a step is.
+/// Kind of a plan step.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum StepKind {
-    /// Whatever its words say.
+    /// Described by its text only.
     #[default]
     Free,
-    /// One file is made or changed.
+    /// Creates or changes one file.
     Edit {
         /// The file.
         path: WorkspacePath,
-        /// What whoever changes it should know.
+        /// Hints for the model that makes the change.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         hints: String,
     },
-    /// A command is run.
+    /// Runs a command.
     Command {
-        /// The shell line.
+        /// The shell command.
         command: String,
-        /// What is expected of it: `pass`, `fail`, or words; empty = `pass`.
+        /// The expected result: `pass`, `fail`, or a description; empty means `pass`.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         expect: String,
     },
-    /// Tests are run.
+    /// Runs tests.
     Tests {
-        /// Which; none = all.
+        /// The tests to run; none means all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
     },
-    /// Words for people.
+    /// A message to people.
     Message,
 }
 
 impl StepKind {
-    /// Whether nothing is said of it.
+    /// Whether the kind is the default.
     pub const fn is_free(&self) -> bool {
         matches!(self, Self::Free)
     }
 }
 
-/// What follows from a judgement of the work.
+/// What to do after a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReviewVerdict {
-    /// The next step.
+    /// Continue with the next step.
     Continue,
-    /// The goal another way.
+    /// Try another way to reach the goal.
     Retry,
-    /// From the beginning.
+    /// Start over with a new plan.
     Replan,
-    /// Nothing: the goal is reached.
+    /// Finish: the goal is reached.
     Finish,
 }
 
 impl ReviewVerdict {
-    /// The word.
+    /// Returns the verdict's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Continue => "continue",
@@ -211,22 +212,22 @@ impl ReviewVerdict {
     }
 }
 
-/// What a quality gate came to.
+/// Verdict of a quality gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GateVerdict {
-    /// It holds.
+    /// The gate passed.
     Passed,
-    /// It does not: the work goes back.
+    /// The gate failed, and the work goes back.
     Failed,
-    /// It does not apply here, for the reason that is told.
+    /// The gate does not apply, for the given reason.
     Excused,
-    /// What would show it did not run: nothing is known.
+    /// The check that would decide did not run, so the result is unknown.
     Unverified,
 }
 
 impl GateVerdict {
-    /// The word.
+    /// Returns the verdict's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Passed => "passed",

@@ -1,4 +1,4 @@
-//! What reaches a run from outside, how it rests, and how it ends.
+//! Events that reach a run from outside, and those that pause or end it.
 
 use std::fmt;
 
@@ -12,148 +12,148 @@ use crate::{
     policy::Policy,
 };
 
-/// A person tells the run something (`docket tell`). Reaches the model at its next turn.
+/// A person sent a message to the run (`docket tell`). It reaches the model at its next turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Told {
-    /// The words.
+    /// The message.
     pub text: Content,
-    /// Who.
+    /// Who sent it.
     pub by: String,
 }
 
-/// Somebody wants the run to end.
+/// A cancellation of the run was requested.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CancelRequested {
-    /// Who.
+    /// Who requested it.
     pub by: String,
-    /// Why.
+    /// The reason.
     #[serde(default)]
     pub reason: String,
 }
 
-/// Somebody wants the run to rest at its next turn.
+/// A pause at the next turn was requested.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PauseRequested {
-    /// Who.
+    /// Who requested it.
     pub by: String,
 }
 
 /// A pause ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Unpaused {
-    /// Who.
+    /// Who ended it.
     pub by: String,
 }
 
-/// Another policy is in force from the next decision on.
+/// Another policy is in effect from the next decision on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyChanged {
-    /// The policy, as it was written.
+    /// The policy, as written.
     pub policy: BlobRef,
-    /// What it says; in place of those before.
+    /// The parsed policy, which replaces the previous ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<Policy>,
-    /// It takes the place of the task's policy alone, and its worker's stays. Not in logs that lack it.
+    /// It replaces only the task's policy and keeps the worker's. Absent in older logs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_task: bool,
-    /// Who; nobody in logs that lack it.
+    /// Who changed it; empty in older logs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }
 
-/// Limits that only a clock or the coordinator can know.
+/// Limits that only a clock or the coordinator can check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitKind {
-    /// Wall time of the run.
+    /// The run's working time.
     Time,
     /// Tokens.
     Tokens,
     /// Money.
     Money,
-    /// What the runs of its batch may use together.
+    /// The budget that the runs of its batch share.
     Batch,
 }
 
-/// A limit was reached: told as an event, so that engines need no clock.
+/// A limit was reached. Recorded as an event, so that engines need no clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitReached {
-    /// Which.
+    /// The limit.
     pub which: LimitKind,
-    /// One line for a person, where the limit is not the run's own.
+    /// One line for people, if the limit is not the run's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// The run rests; its slot is free.
+/// The run is paused; its slot is free.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunPaused {
     /// The decision.
     pub decision: DecisionHash,
 }
 
-/// The run cannot go on without a person; its slot is free.
+/// The run cannot continue without a person; its slot is free.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunBlocked {
-    /// What is asked.
+    /// The question.
     pub question: Content,
-    /// What led to it.
+    /// The cause.
     pub why: BlockedReason,
-    /// Where the provider is only away: how often in a row the run rests for that, from 1.
+    /// For a provider outage: how many times in a row the run has waited for it, starting at 1.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub outages: u32,
-    /// Where policy asks: of which call.
+    /// For a policy question: the call it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<BlockedCall>,
     /// The decision.
     pub decision: DecisionHash,
 }
 
-/// The call that a blocker is about, and the rule that asks.
+/// The call that a blocker is about, and the rule that requires approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockedCall {
-    /// The call: the next one that waits.
+    /// The next pending call.
     pub call: CallId,
     /// The rule.
     pub rule: String,
 }
 
-/// Who answers a run that rests at an outage, once its time has come.
+/// The author of the answer that ends an outage wait after its time.
 pub const BY_OUTAGE_TIMER: &str = "docket";
 
-/// What led to a blocker.
+/// Cause of a blocker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockedReason {
-    /// The model said so.
+    /// The model reported it.
     Model,
-    /// Policy asks a person.
+    /// Policy requires approval.
     Policy,
-    /// Failures passed a threshold, or one is a person's to mend.
+    /// Failures exceeded a threshold, or one can only be fixed by a person.
     Escalated,
     /// It waits for a child run.
     Child,
-    /// The model's provider takes no request before a person acts: money, key.
+    /// The model's provider refuses requests until a person acts: money, key.
     Provider,
-    /// What its batch may use is used up.
+    /// Its batch budget is used up.
     Budget,
-    /// The work is said to be done and final checks did not run: a person says whether it is taken as it is.
+    /// The work is reported done but final checks did not run: a person decides whether to accept it.
     Unverified,
 }
 
-/// A person answered a blocker, or did what it asked for.
+/// A person answered a blocker, or resolved its cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockerAnswered {
-    /// The answer; empty where there is nothing to tell the model: the run goes on as it stood.
+    /// The answer; empty if there is nothing to tell the model and the run simply continues.
     pub text: Content,
-    /// Who.
+    /// Who answered.
     pub by: String,
 }
 
-/// A child task was submitted on behalf of this run. Its call is open until the child has answered.
+/// A child task was submitted on behalf of this run. Its call remains open until the child has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Delegated {
-    /// The call that delegates.
+    /// The delegating call.
     pub call: CallId,
     /// The child.
     pub child: TaskId,
@@ -162,18 +162,18 @@ pub struct Delegated {
 /// A child task ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChildAnswered {
-    /// The call that delegated.
+    /// The delegating call.
     pub call: CallId,
     /// The child.
     pub child: TaskId,
-    /// Its answer, as the model reads it; in short, where the call is open and its result follows.
+    /// Its answer as the model reads it; abbreviated if the call is open and its result follows.
     pub content: Content,
-    /// It failed.
+    /// Whether the child failed.
     pub is_error: bool,
-    /// The child's last run, where it had one.
+    /// The child's last run, if it had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// Other children have not ended.
+    /// Whether other children have not ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
 }
@@ -181,7 +181,7 @@ pub struct ChildAnswered {
 /// A person changed the workspace (`docket shell`); a `SnapshotTaken` follows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceEdited {
-    /// Who.
+    /// Who changed it.
     pub by: String,
 }
 
@@ -189,22 +189,22 @@ pub struct WorkspaceEdited {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The turn cap.
+    /// The limit of turns was reached.
     TurnLimit,
-    /// A limit of time, tokens or money.
+    /// A limit of time, tokens or money was reached.
     Limit,
-    /// The gates still fail after the last correction.
+    /// The final checks still fail after the last correction.
     Gates,
-    /// The model cannot be reached, or refuses.
+    /// The model is unreachable or refuses.
     Model,
-    /// The model kept answering with nothing.
+    /// The model repeatedly gave empty replies.
     EmptyAnswers,
-    /// There is no plan that could be followed, and none is asked for again.
+    /// There is no usable plan, and no other one is requested.
     Plan,
-    /// The workspace or the sandbox could not be made.
+    /// The workspace or the sandbox could not be created.
     Environment,
-    /// What was asked for cannot be had as it is configured: no such model, a request that its provider never
-    /// takes, a budget that cannot be counted. Another run would end likewise.
+    /// The configuration cannot work: unknown model, a request that its provider never accepts, a budget that
+    /// cannot be measured. Another run would fail the same way.
     Configuration,
 }
 
@@ -212,23 +212,23 @@ pub enum FailureKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum RunOutcome {
-    /// The work is done and its gates passed.
+    /// The work is done and its final checks passed.
     Succeeded,
-    /// It is not.
+    /// It failed.
     Failed {
-        /// Why.
+        /// The kind of failure.
         why: FailureKind,
-        /// One line for a person.
+        /// One line for people.
         message: String,
     },
-    /// Somebody cancelled it.
+    /// It was cancelled.
     Cancelled,
-    /// Another run of the task took its place.
+    /// Another run of the task replaced it.
     Superseded,
 }
 
 impl RunOutcome {
-    /// The name that people see.
+    /// Returns the name shown to people.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
@@ -248,37 +248,37 @@ impl fmt::Display for RunOutcome {
     }
 }
 
-/// The run is over. Nothing follows.
+/// The run ended. No event follows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunEnded {
-    /// How.
+    /// The outcome.
     pub result: RunOutcome,
-    /// The model's last words.
+    /// The model's final message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Content>,
     /// Hash of the final tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<TreeHash>,
-    /// It succeeded, and this keeps that from being verified: there are no checks, or some did not run.
+    /// Why a successful run is unverified: there are no checks, or some did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unverified: Option<UnverifiedReason>,
-    /// The decision; none where the coordinator ended it.
+    /// The decision; none if the coordinator ended the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<DecisionHash>,
 }
 
-/// Why a run that succeeded is unverified.
+/// Why a successful run is unverified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnverifiedReason {
     /// One line for people: `tests did not run: pytest is not there`.
     pub reason: String,
-    /// Names of the checks that did not run; none where there are no checks.
+    /// Names of the checks that did not run; empty if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<String>,
 }
 
 impl UnverifiedReason {
-    /// A run whose project has no check.
+    /// Returns the reason for a project without checks.
     #[must_use]
     pub fn without_checks() -> Self {
         Self { reason: "there are no checks".to_owned(), checks: Vec::new() }

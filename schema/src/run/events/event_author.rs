@@ -1,23 +1,24 @@
-//! Who writes an event of a run: what a worker may append, and what verification derives again, follow from it.
+//! Authors of a run's events: they determine what a worker may append and what verification recomputes.
 
 use super::{
     control_events::{FailureKind, RunOutcome},
     run_event::RunEvent,
 };
 
-/// Who writes an event.
+/// Author of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventAuthor {
-    /// The engine: the event announces a decision.
+    /// The engine: the event records a decision.
     Engine,
-    /// The worker: what it began, and what came of it.
+    /// The worker: what it started, and the result.
     Worker,
-    /// The coordinator, alone: a person's words and wishes, what children answered, where a fork began.
+    /// The coordinator only: messages and requests from people, answers of children, the start of a fork.
     Coordinator,
 }
 
 impl RunEvent {
-    /// Who writes it. An end without a decision is a worker's that could not continue, or the coordinator's.
+    /// Returns the event's author. An end without a decision was written by a worker that could not continue,
+    /// or by the coordinator.
     pub const fn author(&self) -> EventAuthor {
         match self {
             Self::PhaseChanged(_)
@@ -59,7 +60,8 @@ impl RunEvent {
     }
 }
 
-/// How a run can end without its engine: the coordinator took it away, or its worker could not continue.
+/// Whether a run can end this way without its engine: the coordinator took it away, or its worker could not
+/// continue.
 const fn can_end_without_decision(result: &RunOutcome) -> bool {
     match result {
         RunOutcome::Cancelled

@@ -1,4 +1,4 @@
-//! The events of a run's stream: the enum, and a file for each kind of payload.
+//! Events of a run's stream: the enum, and one file per group of payloads.
 
 pub(super) mod compaction;
 pub(super) mod conclusion;

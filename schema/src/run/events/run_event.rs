@@ -1,4 +1,4 @@
-//! The events of a run's stream. Each is a fact; what an engine concludes from them is not here.
+//! Events of a run's stream. Each is a fact; the conclusions of an engine are separate.
 //!
 //! A turn takes two appends: {`ModelAnswered`, intents} and {results, `SnapshotTaken`, the next
 //! `ModelRequested`}. Intents (`…Requested`) are durable before their effect starts.
@@ -71,20 +71,20 @@ typed_events! {
     }
 }
 
-/// A run begins. Pins everything its decisions depend on.
+/// A run started. Pins everything its decisions depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunStarted {
-    /// The task this is a try of.
+    /// The task.
     pub task: TaskId,
     /// This run.
     pub run: RunId,
-    /// How manieth run of the task this is, from 1.
+    /// Number of the task's run, starting at 1.
     pub attempt: u32,
     /// The engine and the version of its rules.
     pub engine: EngineRef,
     /// Models, limits and prices.
     pub models: RunModels,
-    /// Settings in force.
+    /// The settings in effect.
     pub settings: RunSettings,
     /// Prompt texts and tool schemas.
     pub prompts: RunPrompts,
@@ -93,18 +93,18 @@ pub struct RunStarted {
     /// Checks that must pass at the end.
     #[serde(default)]
     pub gates: Vec<GateSpec>,
-    /// The shell line that runs tests, where the task or the project's `docket.toml` says one; `{path}` in
-    /// it stands for the quoted test path.
+    /// The shell command that runs tests, if the task or the project's `docket.toml` defines one; `{path}` is
+    /// replaced with the quoted test path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tests: Option<String>,
-    /// Roles of its engine; none where it has one conversation.
+    /// Roles of its engine; empty if it has a single conversation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<RoleSpec>,
-    /// Tools of the worker's own servers that its model has beside the set's.
+    /// Tools of the worker's MCP servers, in addition to the tool set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<ExternalTool>,
-    /// Servers of the worker's settings that did not answer when the run began and that are not required: the run
-    /// has none of their tools.
+    /// Optional MCP servers of the worker that did not respond when the run started: their tools are not
+    /// available.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers_left_out: Vec<UnavailableServer>,
     /// Linters of the project's languages.
@@ -113,13 +113,13 @@ pub struct RunStarted {
     /// Paths that must exist at the end.
     #[serde(default)]
     pub requires: Vec<WorkspacePath>,
-    /// Policy in force; none = the built-in one.
+    /// The policy in effect; none means the built-in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<BlobRef>,
-    /// Policies in force, its worker's and its task's: of what they say the strictest holds.
+    /// The policies in effect, the worker's and the task's; the strictest verdict wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Policy>,
-    /// Walls around its commands.
+    /// The sandbox of its commands.
     #[serde(default)]
     pub sandbox: SandboxLayers,
     /// The worker that started it.
@@ -127,95 +127,95 @@ pub struct RunStarted {
 }
 
 impl RunStarted {
-    /// The server's tool of this name, where the run has it.
+    /// Returns the MCP tool of this name, if the run has it.
     pub fn external_tool(&self, name: &str) -> Option<&ExternalTool> {
         self.external.iter().find(|tool| tool.name == name)
     }
 }
 
-/// A run stands on another's history up to a turn's end. First event of its stream; its previous
-/// hash is the parent's hash there.
+/// A run continues another run's history from the end of a turn. First event of its stream; its previous hash
+/// is the hash of the parent's event there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Forked {
     /// This run.
     pub run: RunId,
-    /// Its task: the parent's own for a resume, a new one for a fork.
+    /// Its task: the parent's for a resume, a new one for a fork.
     pub task: TaskId,
-    /// The run whose history it shares.
+    /// The parent, whose history it shares.
     pub parent: RunId,
-    /// Last event of the parent that is shared.
+    /// The last shared event of the parent.
     pub seq: Seq,
     /// That event's hash.
     pub hash: EventHash,
-    /// The turn whose end that is.
+    /// The turn that ends there.
     pub turn: Turn,
-    /// Why.
+    /// The reason.
     pub why: ForkReason,
-    /// Another engine from here on.
+    /// Another engine for the continuation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineRef>,
-    /// Other models from here on.
+    /// Other models for the continuation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub models: Option<RunModels>,
-    /// Words for the model, as a person's.
+    /// A message to the model from a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<Content>,
 }
 
-/// Why a run stands on another's history.
+/// Why a run continues another run's history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ForkReason {
-    /// `docket resume --turn N` where later turns exist, or where the run had ended.
+    /// `docket resume --turn N` if later turns exist or the run had ended.
     Resume,
     /// `docket fork`.
     Fork,
-    /// `docket reject`: goes on with the comment.
+    /// `docket reject`: continues with the comment.
     Rejected,
 }
 
-/// Another process goes on with the run after a crash, a drain or a lost worker.
+/// Another process continues the run after a crash, a drain or the loss of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRecovered {
-    /// Who goes on.
+    /// The worker that continues.
     pub worker: IncarnationId,
-    /// Walls around its commands now.
+    /// The sandbox of its commands from now on.
     #[serde(default)]
     pub sandbox: SandboxLayers,
-    /// Hash of the tree that the workspace was restored to.
+    /// Hash of the tree to which the workspace was restored.
     pub tree: TreeHash,
-    /// Calls whose outcome is unknown and that are not run again.
+    /// Calls with unknown outcome that are not repeated.
     #[serde(default)]
     pub unknown: Vec<CallId>,
-    /// Folders left out of snapshots that the new workspace lacks.
+    /// Folders omitted from snapshots that are missing in the new workspace.
     #[serde(default)]
     pub missing: Vec<WorkspacePath>,
 }
 
-/// A command that makes a fresh workspace ready was run: at the start, and wherever the workspace is
-/// made again. What it leaves in ignored folders is in no snapshot, which is why it is run again.
+/// A setup command ran in a fresh workspace: at the start, and whenever the workspace is recreated, because
+/// its output in ignored folders is not part of snapshots.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SetupFinished {
-    /// The shell line.
+    /// The shell command.
     pub command: String,
-    /// Its exit status; `None` where a signal or the time limit ended it.
+    /// Its exit status; `None` if a signal or the time limit ended it.
     pub exit: Option<i32>,
-    /// Its output, cut.
+    /// Its output, truncated.
     pub content: Content,
-    /// How long it ran, in milliseconds.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
 }
 
-/// What the run is about now (A17).
+/// The phase of a run (A17).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
     /// Reads, lists, searches.
     #[default]
     Exploring,
-    /// Says what it intends.
+    /// Describes its plan.
     Planning,
-    /// Makes new files.
+    /// Creates files.
     Creating,
     /// Changes files.
     Editing,
@@ -223,12 +223,12 @@ pub enum RunPhase {
     Testing,
     /// Changes files after an error.
     Fixing,
-    /// The final gates run.
+    /// Runs the final checks.
     Verifying,
 }
 
 impl RunPhase {
-    /// The name that people see.
+    /// Returns the name shown to people.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Exploring => "exploring",
@@ -245,6 +245,6 @@ impl RunPhase {
 /// The phase changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseChanged {
-    /// The phase from here on.
+    /// The new phase.
     pub phase: RunPhase,
 }

@@ -1,4 +1,4 @@
-//! The work of a turn: models asked, tools and gates run, what they left in the workspace.
+//! Events of a turn: model calls, tools and final checks, and the resulting snapshots.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::{
     tool::{LintStatus, RecoveryClass, ToolFacts},
 };
 
-/// What a model call is for.
+/// Purpose of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallPurpose {
@@ -22,42 +22,42 @@ pub enum CallPurpose {
     Compact,
     /// A plan.
     Plan,
-    /// A judgement of work done.
+    /// A review of the work.
     Review,
 }
 
-/// Intent: a model is about to be asked.
+/// Intent: a model is about to be called.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelRequested {
     /// docket's name of the call.
     pub call: CallId,
-    /// What it is for.
+    /// The purpose.
     pub purpose: CallPurpose,
-    /// Who is asked.
+    /// The model.
     pub model: ModelRef,
-    /// In which role; none where the engine has no roles.
+    /// The role; none if the engine has no roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Which attempt at this decision, from 1.
+    /// Number of the attempt at this decision, starting at 1.
     pub attempt: u32,
-    /// BLAKE3 of the canonical decision that asks for it.
+    /// BLAKE3 hash of the canonical decision.
     pub decision: DecisionHash,
-    /// BLAKE3 of the request's body, without headers.
+    /// BLAKE3 hash of the request's body, without headers.
     pub request: DecisionHash,
     /// Size of the body in bytes.
     pub request_bytes: u64,
-    /// Words of the runtime that the request adds for the model: why it is asked again.
+    /// The runtime's reminder added to the request: why the model is called again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nudge: Option<String>,
-    /// Most that the call can cost, in nano-dollars: what a budget reserves.
+    /// Maximum cost of the call in nano-dollars, which a budget reserves.
     #[serde(default)]
     pub worst_case_nusd: u64,
-    /// Largest answer that a budget leaves room for; none = the usual one.
+    /// Reply limit imposed by a budget; none means the usual limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_tokens_max: Option<u32>,
 }
 
-/// The model answered, whole.
+/// The model answered completely.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelAnswered {
     /// The call.
@@ -71,16 +71,16 @@ pub struct ModelAnswered {
     /// Cost in nano-dollars by the pinned prices.
     #[serde(default)]
     pub cost_nusd: u64,
-    /// From the request's first byte to the answer's first, in milliseconds.
+    /// Time from the request's first byte to the reply's first byte, in milliseconds.
     #[serde(default)]
     pub first_byte_ms: u64,
-    /// From the request's first byte to the answer's last, in milliseconds.
+    /// Time from the request's first byte to the reply's last byte, in milliseconds.
     #[serde(default)]
     pub total_ms: u64,
 }
 
 impl ModelAnswered {
-    /// Its texts, in order.
+    /// Returns the answer's texts, in order.
     pub fn answer_texts(&self) -> impl DoubleEndedIterator<Item = &Content> {
         self.parts.iter().filter_map(|part| match part {
             MessagePart::Text { text } => Some(text),
@@ -96,44 +96,44 @@ pub struct ModelFailed {
     pub call: CallId,
     /// Kind of failure: `rate_limited`, `overloaded`, `cut_stream` …
     pub error: String,
-    /// One line for a person, with the remedy.
+    /// One line for people, with the remedy.
     pub message: String,
-    /// How long the driver waits before another attempt (the provider's word, or backoff with
-    /// jitter, drawn once and recorded); `None` = another attempt is pointless.
+    /// How long to wait before another attempt, in milliseconds: given by the provider, or a random backoff
+    /// that is recorded once. `None` if another attempt is pointless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_in_ms: Option<u64>,
-    /// How long the provider said that it wants to be left alone, whether anybody waits for that or not.
+    /// How long the provider asked not to be called, in milliseconds, whether or not the run waits for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// Another attempt is pointless until a person has done something: raised a limit, set a key.
+    /// Another attempt is pointless until a person acts: raises a limit, sets a key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_person: bool,
-    /// From the request's first byte to the failure, in milliseconds.
+    /// Time from the request's first byte to the failure, in milliseconds.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub duration_ms: u64,
 }
 
-/// What policy says of a call, and which rule said it.
+/// The policy's verdict on a call, and the rule it comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
 pub enum PolicyVerdict {
-    /// It is run.
+    /// The call runs.
     Allow {
         /// The rule.
         rule: String,
     },
-    /// It is refused, and the model is told why.
+    /// The call is refused, and the model is told why.
     Deny {
         /// The rule.
         rule: String,
         /// The reason, for the model.
         reason: String,
     },
-    /// A person is asked.
+    /// A person must approve the call.
     Ask {
         /// The rule.
         rule: String,
-        /// What is asked.
+        /// The question.
         question: String,
     },
 }
@@ -141,13 +141,13 @@ pub enum PolicyVerdict {
 /// Intent: a tool is about to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolRequested {
-    /// The call; its arguments stand in the `ModelAnswered` that made it.
+    /// The call; its arguments are in the `ModelAnswered` that made it.
     pub call: CallId,
     /// The tool.
     pub tool: String,
-    /// What recovery may do if no result follows.
+    /// What recovery may do if there is no result.
     pub class: RecoveryClass,
-    /// What policy says.
+    /// The policy's verdict.
     pub policy: PolicyVerdict,
     /// Labels of a parsed command: `network`, `git`, `deletes` …
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -160,13 +160,13 @@ pub struct ToolRequested {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolStatus {
-    /// It did what was asked.
+    /// The tool succeeded.
     Ok,
-    /// It failed, and the model is told how.
+    /// The tool failed, and the model is told how.
     Error,
-    /// Policy, or a rule of the tool, refused it; nothing was done.
+    /// Policy or a rule of the tool refused the call; nothing was done.
     Refused,
-    /// A crash came between intent and result, and it must not be run again.
+    /// A crash happened between intent and result, and the call must not be repeated.
     Unknown,
 }
 
@@ -177,27 +177,27 @@ pub struct ToolFinished {
     pub call: CallId,
     /// How it ended.
     pub status: ToolStatus,
-    /// What the model reads.
+    /// The result as the model reads it.
     pub content: Content,
-    /// The whole output where `content` is cut.
+    /// The full output if `content` is truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full: Option<BlobRef>,
-    /// What decisions need.
+    /// Structured facts that decisions are based on.
     #[serde(default)]
     pub facts: ToolFacts,
-    /// How long it ran, in milliseconds.
+    /// Duration in milliseconds.
     #[serde(default)]
     pub duration_ms: u64,
 }
 
 impl GateFinished {
-    /// Whether nothing was checked: the linter is not installed.
+    /// Whether nothing was checked because the linter is not installed.
     #[must_use]
     pub fn is_not_installed(&self) -> bool {
         self.facts.lint.iter().any(|seen| seen.status == LintStatus::Missing)
     }
 
-    /// What it came to, in one word or a few: the same wherever people see it.
+    /// Returns the outcome in a few words, the same in every view.
     #[must_use]
     pub fn outcome_label(&self) -> &'static str {
         match (self.step.is_check(), self.passed) {
@@ -209,37 +209,37 @@ impl GateFinished {
     }
 }
 
-/// The workspace as it is after the results before this event.
+/// The workspace after the results before this event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotTaken {
-    /// Paths of the work tree that changed since the snapshot before.
+    /// Changed paths of the work tree since the previous snapshot.
     pub changes: Vec<PathChange>,
-    /// Paths under `.git/` that changed: what the model did with git. Not part of the tree hash,
-    /// for commits carry clocks.
+    /// Changed paths under `.git/`: the model's use of git. Not part of the tree hash, because commits
+    /// contain timestamps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub git_changes: Vec<PathChange>,
-    /// Hash of the whole work tree.
+    /// Hash of the complete work tree.
     pub tree: TreeHash,
-    /// Paths newly left out.
+    /// Paths newly omitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<OmittedPath>,
-    /// A part of a snapshot that no append can hold whole: it counts once the part without this mark has
-    /// come under the same epoch, and never where that did not come.
+    /// A part of a snapshot that is too large for one append. It takes effect once the part without this mark
+    /// is recorded under the same epoch, and never otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
 }
 
-/// Snapshots as they count: parts are kept until the last one has come.
+/// Assembles snapshots from their parts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SnapshotParts {
     parts: Vec<SnapshotTaken>,
-    /// Under which they were written.
+    /// The epoch of the parts.
     epoch: Epoch,
 }
 
 impl SnapshotParts {
-    /// Takes the next event; answers all parts of a snapshot with its last, in order, and nothing before.
-    /// Parts under another epoch are those of a worker that died before the last one: they never count.
+    /// Adds the next event. Returns all parts of a snapshot in order with the last one, and nothing before.
+    /// Parts of another epoch were written by a worker that crashed before the last one and are discarded.
     pub fn push_part(&mut self, epoch: Epoch, event: SnapshotTaken) -> Vec<SnapshotTaken> {
         if self.epoch != epoch {
             self.parts.clear();
@@ -250,20 +250,20 @@ impl SnapshotParts {
         if more { Vec::new() } else { std::mem::take(&mut self.parts) }
     }
 
-    /// Whether no snapshot is begun.
+    /// Whether no snapshot is in progress.
     pub const fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 }
 
-/// What is done about a final check.
+/// A step of a final check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GateStep {
-    /// It is run.
+    /// The check runs.
     #[default]
     Check,
-    /// It failed, and what can be mended without a model is.
+    /// The check failed, and its automatic fix runs.
     Mend,
 }
 
@@ -274,47 +274,47 @@ impl GateStep {
     }
 }
 
-/// Intent: a final check is about to run, or to be mended.
+/// Intent: a final check or its fix is about to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GateRequested {
     /// docket's name of the call.
     pub call: CallId,
     /// The check.
     pub gate: GateSpec,
-    /// What is done about it.
+    /// The step.
     #[serde(default, skip_serializing_if = "GateStep::is_check")]
     pub step: GateStep,
     /// The decision that asks for it.
     pub decision: DecisionHash,
 }
 
-/// A final check was run before the run changed anything: what failed then is not the run's doing.
+/// A final check ran before the run changed anything: these failures are not caused by the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BaseChecked {
     /// The check.
     pub gate: GateSpec,
-    /// As of [`GateFinished::passed`].
+    /// As for [`GateFinished::passed`].
     pub passed: bool,
-    /// What was counted, and which tests failed.
+    /// Test counts, and the names of failed tests.
     #[serde(default)]
     pub facts: ToolFacts,
-    /// How long it ran, in milliseconds.
+    /// Duration in milliseconds.
     #[serde(default)]
     pub duration_ms: u64,
-    /// It ran for an earlier run on the same tree, and not again for this one.
+    /// The result is from an earlier run on the same tree.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
 }
 
 impl BaseChecked {
-    /// What it came to, in a word.
+    /// Returns the outcome in one word.
     #[must_use]
     pub const fn outcome_label(&self) -> &'static str {
         check_outcome_label(self.passed, &self.facts)
     }
 }
 
-/// What a check came to, in a few words.
+/// Returns the outcome of a check in a few words.
 const fn check_outcome_label(passed: bool, facts: &ToolFacts) -> &'static str {
     match (passed, &facts.not_run) {
         (true, _) => "passed",
@@ -324,26 +324,26 @@ const fn check_outcome_label(passed: bool, facts: &ToolFacts) -> &'static str {
     }
 }
 
-/// A final check, or its mending, ended.
+/// A final check or its fix ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GateFinished {
     /// The call.
     pub call: CallId,
-    /// What was done about the check, as its intent says.
+    /// The step, as in the intent.
     #[serde(default, skip_serializing_if = "GateStep::is_check")]
     pub step: GateStep,
-    /// Exit status 0 within the time limit; for a mending, that it changed something (in logs from before that was
-    /// told, that it could be tried).
+    /// For a check: exit status 0 within the time limit. For a fix: whether it changed something (in older
+    /// logs: whether it could be tried).
     pub passed: bool,
     /// What the model reads if it failed.
     pub content: Content,
-    /// The whole output where `content` is cut.
+    /// The full output if `content` is truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full: Option<BlobRef>,
-    /// What decisions need.
+    /// Structured facts that decisions are based on.
     #[serde(default)]
     pub facts: ToolFacts,
-    /// How long it ran, in milliseconds.
+    /// Duration in milliseconds.
     #[serde(default)]
     pub duration_ms: u64,
 }

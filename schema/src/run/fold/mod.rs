@@ -1,3 +1,3 @@
-//! What each event does to the state of a run.
+//! The fold of a run: the effect of each event on its state.
 
 pub(super) mod transition;

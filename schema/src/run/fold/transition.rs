@@ -1,4 +1,4 @@
-//! What each event does to the state of a run: one method per event that does more than set a field.
+//! The effect of each event on the state of a run: one method for each event that does more than set a field.
 
 mod blocker_answers;
 mod checks;
@@ -36,7 +36,7 @@ use crate::{
 };
 
 impl RunState {
-    /// One arm per event; each arm is one line, the work is in the method it names.
+    /// One line per event; the work is in the methods.
     pub(in crate::run) fn apply_transition(
         &mut self,
         meta: EventMeta,
@@ -99,7 +99,7 @@ impl RunState {
             RunEvent::ChildAnswered(e) => self.apply_child_answered(e),
             RunEvent::Compacted(e) => self.apply_compacted(e),
             RunEvent::WorkspaceEdited(_) => {
-                // What passed was another tree.
+                // The checks passed on another tree.
                 self.engine_state.checks_passed = None;
                 self.require_deciding()
             }
@@ -143,17 +143,17 @@ impl RunState {
             pins.engine = engine;
         }
         if let Some(models) = event.models {
-            // A model that somebody names at a fork plays every role.
+            // A model given with a fork plays every role.
             pins.roles.iter_mut().for_each(|role| role.model = models.main.clone());
             pins.models = models;
         }
         if let Some(text) = event.hint {
-            // Whoever takes up a role next is told, too.
+            // The role that starts next receives the message as well.
             self.add_user_message(text);
         }
         self.pins = Some(Arc::new(pins));
         self.lineage.push((event.parent, event.seq));
-        // Wishes, limits, what was under way and what went wrong were the parent's.
+        // Requests, limits, open work and failures belong to the parent.
         self.unresolved_failures.clear();
         self.snapshot_parts = SnapshotParts::default();
         self.child_tasks.clear();
@@ -187,7 +187,7 @@ impl RunState {
             return Err(format!(": turn {turn} follows turn {}", self.turn));
         }
         if event.purpose == CallPurpose::Compact {
-            // It is no decision of the agent: the conversation stays as it is.
+            // Not a decision of the agent: the conversation is unchanged.
             self.summaries_requested += 1;
             self.stage = RunStage::Model(Box::new(event));
             return Ok(());
@@ -242,7 +242,7 @@ impl RunState {
 
     fn measure_conversation(&self, tokens: u64) -> TokenMeasurement {
         let sealed = self.transcript.sealed_entries();
-        // What a person says next becomes part of a last message of the user's.
+        // A person's next message is appended to a final user message.
         let stays = sealed.last().is_some_and(|last| last.message.role == MessageRole::Assistant);
         let size = MeasuredSize::Messages(sealed.len());
         let measured = TokenMeasurement { tokens, size };
@@ -338,7 +338,7 @@ impl RunState {
         }
         for seen in lint {
             match seen.status {
-                // One that ran before is missing because of the run: it stays a final check.
+                // A check that ran before is missing because of the run: it remains a final check.
                 LintStatus::Missing if !self.known_failures.has_linter_run(&seen.linter) => {
                     self.linters_missing.insert(seen.linter.clone());
                 }
@@ -404,10 +404,10 @@ impl RunState {
         self.require_deciding()?;
         self.summary = if event.summary_follows { SummaryState::Requested } else { SummaryState::NotNeeded };
         if let Some(failure) = self.last_failure.as_mut() {
-            // Whatever was refused for its length is shorter now, and another request.
+            // The request that was too long is shorter now, so it can be sent at once.
             failure.retry_in_ms = Some(0);
         }
-        // What was counted is about to be replaced.
+        // The measured conversation is about to be replaced.
         if let Some(measured) = self.measured_tokens {
             self.measured_tokens = Some(TokenMeasurement {
                 size: MeasuredSize::Bytes(self.measured_bytes(measured)),
@@ -419,15 +419,15 @@ impl RunState {
     }
 
     fn apply_ended(&mut self, event: RunEnded) -> Result<(), String> {
-        // A role's last words may be for the runtime alone.
+        // A role's last message may be for the runtime only.
         self.last_text = event.summary.or(self.last_text.take());
         self.unverified = event.unverified;
         self.stage = RunStage::Ended(event.result);
         Ok(())
     }
 
-    /// Whether nothing is under way: no model asked, no call open or due, no failed attempt behind it. Another run can
-    /// continue from here.
+    /// Whether nothing is in progress: no model call, no open or due tool call, no failed attempt. Another
+    /// run can continue from here.
     pub fn is_at_rest(&self) -> bool {
         let nothing_open =
             self.pending_calls.is_empty() && self.last_failure.is_none() && self.snapshot_parts.is_empty();
@@ -457,7 +457,8 @@ fn overlay_changes(overlay: &mut Overlay, changes: Vec<PathChange>) {
     }
 }
 
-/// The words of an answer; none where it has none in place, or not all of them: what was cut may lack the best.
+/// Returns the text of an answer; none if it is stored in a blob or truncated, because the most important
+/// part may be missing.
 fn summary_text(event: &ModelAnswered) -> Option<String> {
     if is_truncated(&event.stop) {
         return None;
@@ -473,7 +474,7 @@ fn summary_text(event: &ModelAnswered) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// All tests there are ran, some at least, and none failed.
+/// Whether all tests ran, at least one, and none failed.
 fn has_passed_full_suite(tool: &ToolUse, event: &ToolFinished) -> bool {
     let whole = tool.name == "run_tests" && tool.args.get("test_path").is_none_or(serde_json::Value::is_null);
     let passed = event.facts.tests.is_some_and(|tests| tests.passed > 0 && tests.failed + tests.errors == 0);

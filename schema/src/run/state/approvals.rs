@@ -1,37 +1,37 @@
-//! What people said of calls that policy asks about.
+//! Approvals: people's answers about calls for which policy requires one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::run::events::control_events::BlockedCall;
 use crate::{content::Content, message::CallId};
 
-/// What was said of one call.
+/// The decision about one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallApproval {
     /// It may run.
     Approved,
-    /// It may not; the words for the model, which may be none.
+    /// The call may not run; contains the message to the model, which may be empty.
     Denied(String),
 }
 
-/// A person's answer to the question whether a call may run. Only these three are answers: a text that is read as
-/// one of them by default would allow or refuse what the person did not decide.
+/// A person's answer to whether a call may run. Only these three forms are accepted: interpreting any other
+/// text would allow or refuse something the person did not decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApprovalAnswer {
     /// The call may run.
     Yes,
-    /// The call may run, and all else that its rule asks about in this run.
+    /// The call may run, and so may every call that its rule asks about in this run.
     Always,
-    /// The call may not run; the words for the model, which may be none.
+    /// The call may not run; contains the message to the model, which may be empty.
     No(String),
 }
 
 impl ApprovalAnswer {
-    /// The accepted words, for people.
+    /// Description of the accepted answers.
     pub const ACCEPTED: &str = "`yes` for this call, `always` for all that the rule asks about in this run, or `no` with words for the model";
 
-    /// Reads an answer by its first word, in any case. `yes` and `always` take no further words, for the model
-    /// would not read a condition that stands behind them. `None` = it is none of the three.
+    /// Parses an answer by its first word, in any case. `yes` and `always` accept no further words, because
+    /// the model would not read a condition after them. `None` if it is none of the three.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let end = text.find(|c: char| !c.is_alphanumeric()).unwrap_or(text.len());
@@ -40,7 +40,7 @@ impl ApprovalAnswer {
         match first.to_ascii_lowercase().as_str() {
             "yes" | "y" if rest.is_empty() => Some(Self::Yes),
             "always" if rest.is_empty() => Some(Self::Always),
-            // The word that refuses is no reason.
+            // The refusing word is not part of the reason.
             "no" | "n" => {
                 Some(Self::No(text[end..].trim_start_matches([',', '.', ':', ';', ' ']).to_owned()))
             }
@@ -49,7 +49,7 @@ impl ApprovalAnswer {
     }
 }
 
-/// See the module.
+/// Approvals of a run. See the module documentation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Approvals {
     calls: BTreeMap<CallId, CallApproval>,
@@ -60,7 +60,8 @@ impl Approvals {
     /// Records an answer.
     ///
     /// # Errors
-    /// It is not one of the three: the coordinator records no other.
+    ///
+    /// Fails if it is not one of the three forms; the coordinator records no other.
     pub(in crate::run) fn record(&mut self, about: BlockedCall, answer: &Content) -> Result<(), String> {
         let answer = match answer {
             Content::Text(text) => ApprovalAnswer::parse(text),
@@ -79,17 +80,18 @@ impl Approvals {
         Ok(())
     }
 
-    /// Another policy is in force: its rules may bear the same names and ask about something else.
+    /// Clears the approved rules when the policy changes: its rules may have the same names and ask about
+    /// something else.
     pub(in crate::run) fn clear_rules(&mut self) {
         self.rules.clear();
     }
 
-    /// What was said of a call.
+    /// Returns the decision about a call.
     pub fn for_call(&self, call: &CallId) -> Option<&CallApproval> {
         self.calls.get(call)
     }
 
-    /// Whether what this rule asks about is allowed from now on.
+    /// Whether the rule's calls are approved from now on.
     pub fn is_rule_approved(&self, rule: &str) -> bool {
         self.rules.contains(rule)
     }

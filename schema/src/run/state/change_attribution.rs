@@ -1,22 +1,22 @@
-//! Whose hands changed the workspace: the run's, or those of a person in `docket shell`.
+//! Attribution of workspace changes to the run or to a person in `docket shell`.
 //!
-//! A person's change is `WorkspaceEdited` and the snapshots that directly follow it; whatever else follows
-//! ends it. The fold tells the model by this rule what was changed, and whoever shows a turn tells a person's
-//! files apart from the run's by it. Pure.
+//! A person's change consists of `WorkspaceEdited` and the snapshots directly after it; any other event ends
+//! it. The fold uses this rule to tell the model what was changed, and views use it to separate a person's
+//! files from the run's. Pure.
 
 use crate::run::events::{run_event::RunEvent, turn_events::SnapshotTaken};
 
-/// Paths of a person's change that the model is told by name: more would crowd out the work.
+/// Maximum number of a person's changed paths listed to the model; more would crowd out the work.
 const EDITED_NAMES_MAX: usize = 40;
 
-/// Shown every event in order, it knows whose the snapshots are.
+/// Attributes snapshots. It must see every event in order.
 #[derive(Debug, Clone, Default)]
 pub struct ChangeAttribution {
     person: Option<String>,
 }
 
 impl ChangeAttribution {
-    /// Takes the next event. Who changed what a snapshot holds, where that was a person.
+    /// Applies the next event. Returns the person who made a snapshot's changes, if it was a person.
     pub fn attribute_event(&mut self, event: &RunEvent) -> Option<&str> {
         if matches!(event, RunEvent::SnapshotTaken(_)) {
             return self.person();
@@ -26,13 +26,13 @@ impl ChangeAttribution {
         None
     }
 
-    /// The person whose change is being recorded; none while the run works.
+    /// Returns the person whose change is being recorded; none while the run works.
     pub fn person(&self) -> Option<&str> {
         self.person.as_deref()
     }
 }
 
-/// What the model is told of a person's change: which paths, not what is in them.
+/// Describes a person's changes to the model: the paths, not the contents.
 pub fn describe_person_changes(event: &SnapshotTaken) -> String {
     let mut names: Vec<String> = event
         .changes

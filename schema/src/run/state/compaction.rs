@@ -1,34 +1,34 @@
-//! How far compaction has come: the summary of old history, and the size of the conversation that the model counted.
+//! State of compaction: the summary of old history, and the measured size of the conversation.
 
-/// Where a summary of the oldest messages stands.
+/// State of the summary of the oldest messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum SummaryState {
-    /// None is wanted.
+    /// No summary is needed.
     #[default]
     NotNeeded,
-    /// A model is to be asked for one.
+    /// A model is to be called for one.
     Requested,
-    /// It answered this; to be put in place.
+    /// The model's summary, to be inserted.
     Ready(String),
-    /// It failed, answered with nothing, or was cut at its limit: the engine makes one.
+    /// The call failed, or the reply was empty or truncated: the engine creates a summary itself.
     Failed,
 }
 
-/// What the model counted of a request and its answer.
+/// Tokens that the model counted for a request and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenMeasurement {
-    /// Tokens of both.
+    /// Tokens of request and answer.
     pub tokens: u64,
-    /// How many bytes those were.
+    /// The size that was measured.
     pub(in crate::run) size: MeasuredSize,
 }
 
-/// Bytes of prompts, tools and the conversation, the answer with it. Counted when somebody asks: most folds ask
-/// for none.
+/// Size of prompts, tools and the conversation, including the answer. Bytes are computed on demand, because
+/// most folds never need them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) enum MeasuredSize {
-    /// They were counted.
+    /// The size in bytes.
     Bytes(u64),
-    /// So many messages of the conversation, and the prompts beside them.
+    /// The prompts and this many messages of the conversation.
     Messages(usize),
 }

@@ -1,8 +1,9 @@
-//! What a run gave away to child tasks, and what came back: part of the fold. Pure.
+//! Delegation to child tasks, part of the fold. Pure.
 //!
-//! A call that delegates is open twice. Its intent is open until the child is submitted (`Delegated`): then the call
-//! waits. Once no child is out (`ChildAnswered`), the calls that waited are open again, and whoever has the run then
-//! brings in what the children did; that is their result. So a crash at either half finds an open call.
+//! A delegating call is open twice. Its intent is open until the child is submitted (`Delegated`): then the
+//! call waits. Once no child is active (`ChildAnswered`), the waiting calls are open again, and the worker
+//! that has the run merges the children's work; that is their result. So after a crash in either half, the
+//! call is open.
 
 use crate::run::events::{
     control_events::ChildAnswered,
@@ -13,14 +14,14 @@ use crate::{
     tool::ChildFacts,
 };
 
-/// What children used.
+/// Resources used by children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChildSpending {
     /// Tokens.
     pub tokens: u64,
-    /// Nano-dollars.
+    /// Cost in nano-dollars.
     pub cost_nusd: u64,
-    /// Milliseconds.
+    /// Working time in milliseconds.
     pub worked_ms: u64,
 }
 
@@ -33,24 +34,24 @@ impl ChildSpending {
     }
 }
 
-/// See the module.
+/// Delegation state of a run. See the module documentation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DelegationState {
-    /// Children that the run had in all.
+    /// Total number of children.
     pub children_created: u32,
-    /// Calls that wait, with what was asked, in order.
+    /// Waiting calls with their intents, in order.
     pub waiting_calls: Vec<(ToolRequested, ToolUse)>,
     /// Answers whose calls have no result yet.
     pub child_answers: Vec<ChildAnswered>,
 }
 
 impl DelegationState {
-    /// The answer to a call, where its child has ended and its result is due.
+    /// Returns the answer to a call whose child has ended and whose result is due.
     pub fn child_answer(&self, call: &CallId) -> Option<&ChildAnswered> {
         self.child_answers.iter().find(|answer| answer.call == *call)
     }
 
-    /// Nothing of it is this run's.
+    /// Resets the state for a fork, because the parent's children are not this run's.
     pub(in crate::run) fn reset(&mut self) {
         *self = Self::default();
     }

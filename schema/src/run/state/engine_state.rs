@@ -1,4 +1,4 @@
-//! The state of the engines that plan, review and hand over: the fold of the facts that they concluded. Pure.
+//! State of the engines that plan, review and hand over: the fold of their recorded facts. Pure.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ use crate::{
     tool::{LintStatus, WorkspaceChanges},
 };
 
-/// The tool that runs a project's tests, by its name in a log.
+/// Name of the tool that runs a project's tests.
 const TEST_TOOL: &str = "run_tests";
 
-/// A step that ended.
+/// A finished step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinishedStep {
-    /// Which, from 0.
+    /// The step's index, starting at 0.
     pub step: u32,
-    /// Whether it did what it was for.
+    /// Whether it succeeded.
     pub success: bool,
-    /// What it came to.
+    /// Its result.
     pub output: Content,
 }
 
@@ -37,24 +37,24 @@ pub struct FinishedCall {
     pub status: ToolStatus,
     /// A command's exit status.
     pub exit: Option<i32>,
-    /// What was answered.
+    /// The result's content.
     pub content: Content,
-    /// A linter found something in what the call wrote.
+    /// Whether a linter found something in what the call wrote.
     pub has_findings: bool,
-    /// What the workspace differs in from its base, where that was looked at.
+    /// The workspace's changes relative to its base, if they were determined.
     pub changes: Option<WorkspaceChanges>,
 }
 
-/// A check of the last round that failed.
+/// A failed check of the last round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedCheck {
-    /// Its name.
+    /// The check's name.
     pub name: String,
-    /// What it said.
+    /// Its output.
     pub content: Content,
 }
 
-/// What of the work counts for no limit.
+/// Counts that are excluded from the limits.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LimitBaseline {
     corrections: u32,
@@ -63,98 +63,98 @@ pub struct LimitBaseline {
     role_starts: BTreeMap<String, u32>,
 }
 
-/// See the module.
+/// Role engine state. See the module documentation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RoleEngineState {
-    /// The role in hand; none = the engine has one conversation.
+    /// The current role; none if the engine has a single conversation.
     pub role: Option<String>,
-    /// What it is in hand for.
+    /// The purpose for which it was started.
     pub about: String,
-    /// How often each role was taken up.
+    /// How many times each role was started.
     pub role_starts: BTreeMap<String, u32>,
-    /// The plan in force.
+    /// The current plan.
     pub plan: Option<Vec<PlanStep>>,
-    /// How many plans there were.
+    /// Number of plans so far.
     pub plans: u32,
-    /// How the steps of the plan in force ended; a step that was tried again more than once.
+    /// Outcomes of the current plan's steps; a step that was repeated occurs more than once.
     pub finished_steps: Vec<FinishedStep>,
-    /// The last judgement, while nothing was planned and no step ended after it.
+    /// The last verdict, until a new plan is made or a step ends.
     pub last_verdict: Option<(ReviewVerdict, String)>,
-    /// How often a role was taken up since a plan was made or a step ended.
+    /// How many times a role was started since a plan was made or a step ended.
     pub tries: u32,
-    /// How the last round of final checks ended, while nothing was done after it.
+    /// Whether the last round of final checks passed, until anything else is done.
     pub checks_passed: Option<bool>,
-    /// Answers in a row that could not be taken, of one kind, and what was wrong with the last.
+    /// Consecutive rejected replies of the same kind.
     pub invalid_answers: u32,
     /// What was wrong with the last of them.
     pub problem: Option<String>,
-    /// What a run that goes on from another had behind it when it began: its limits are its own.
+    /// The counts inherited by a run that continues another one, which are excluded from its limits.
     pub limit_baseline: LimitBaseline,
-    /// Why the last plan was dropped, while no other was made.
+    /// Why the last plan was dropped, until another one is made.
     pub plan_drop_reason: Option<String>,
     /// The phase of a fixed procedure.
     pub phase: Option<String>,
-    /// Artifacts by name, the last of each.
+    /// The latest artifact of each name.
     pub artifacts: BTreeMap<String, serde_json::Value>,
-    /// What each role answered last.
+    /// Each role's last reply.
     pub answers: BTreeMap<String, serde_json::Value>,
-    /// Words on files.
+    /// Summaries of files.
     pub summaries: BTreeMap<WorkspacePath, String>,
-    /// Rounds of correction that an engine began.
+    /// Number of correction rounds started by an engine.
     pub corrections: u32,
-    /// Calls that ended since the model answered last, or since the runtime planned its own.
+    /// Calls finished since the model's last answer, or since the runtime planned its own.
     pub finished_calls: Vec<FinishedCall>,
-    /// Calls that the runtime made itself: their results are nobody's conversation.
+    /// Number of calls made by the runtime itself; their results are not part of a conversation.
     pub own_calls: u32,
-    /// Commands of the role in hand that ended, since it was taken up.
+    /// Number of the current role's commands that finished since it was started.
     pub commands_ended: u32,
-    /// Whether the role in hand, since it was taken up, ran the project's tests with the tool for that, and they passed
-    /// the last time, and no file tool wrote after it.
+    /// Whether the current role ran the project's tests with the test tool, they passed the last time, and no
+    /// file tool wrote anything since.
     pub tests_passed: bool,
-    /// Checks of the last round that failed.
+    /// Failed checks of the last round.
     pub failed_checks: Vec<FailedCheck>,
-    /// Checks of the last round that ended, in order.
+    /// Finished checks of the last round, in order.
     pub finished_checks: Vec<FinishedCheck>,
     /// Quality gates by name.
     pub quality_gates: BTreeMap<String, QualityGate>,
-    /// The last turn there is, and why.
+    /// The last allowed turn, and the reason.
     pub last_turn: Option<(Turn, String)>,
-    /// The phase that the last turn came in.
+    /// The phase in which the last turn was announced.
     pub last_turn_phase: Option<String>,
-    /// Words of people that no model has read yet.
+    /// Messages from people that no model has read yet.
     pub unread_messages: Vec<Content>,
-    /// What the role in hand said last, while no other was taken up.
+    /// The current role's last text, until another role starts.
     pub last_text: Option<Content>,
 }
 
 impl RoleEngineState {
-    /// Steps of the plan in force that ended well.
+    /// Returns the number of successful steps of the current plan.
     pub fn completed_steps(&self) -> usize {
         self.finished_steps.iter().filter(|end| end.success).count()
     }
 
-    /// Rounds of correction that count for the limit of them.
+    /// Returns the number of correction rounds that count toward the limit.
     pub const fn counted_corrections(&self) -> u32 {
         self.corrections.saturating_sub(self.limit_baseline.corrections)
     }
 
-    /// Plans that count for the limit of them.
+    /// Returns the number of plans that count toward the limit.
     pub const fn counted_plans(&self) -> u32 {
         self.plans.saturating_sub(self.limit_baseline.plans)
     }
 
-    /// Answers in a row that could not be taken and count for the limit of them.
+    /// Returns the number of consecutive rejected replies that count toward the limit.
     pub const fn counted_invalid_answers(&self) -> u32 {
         self.invalid_answers.saturating_sub(self.limit_baseline.invalid)
     }
 
-    /// How often a role was taken up, as far as that counts for a limit.
+    /// Returns the number of starts of a role that count toward the limit.
     pub fn counted_role_starts(&self, role: &str) -> u32 {
         let of = |begun: &BTreeMap<String, u32>| begun.get(role).copied().unwrap_or_default();
         of(&self.role_starts).saturating_sub(of(&self.limit_baseline.role_starts))
     }
 
-    /// A run that goes on from another has its limits before it again.
+    /// Resets the counts for a run that continues another one.
     pub(in crate::run) fn reset_limit_counts(&mut self) {
         self.limit_baseline = LimitBaseline {
             corrections: self.corrections,
@@ -166,7 +166,7 @@ impl RoleEngineState {
         self.clear_last_turn();
     }
 
-    /// What was to be its last turn stands where it came.
+    /// Removes the announcement of a last turn.
     fn clear_last_turn(&mut self) {
         if self.last_turn.take().is_some() {
             self.phase = self.last_turn_phase.take();
@@ -180,7 +180,7 @@ impl RoleEngineState {
     }
 
     pub(in crate::run) fn record_tool_result(&mut self, tool: &ToolUse, event: &ToolFinished) {
-        // Whoever has no roles looks at none of these.
+        // Engines without roles use none of this.
         if self.role.is_none() && !event.call.is_runtime() {
             return;
         }
@@ -189,7 +189,7 @@ impl RoleEngineState {
             self.commands_ended += u32::from(exit.is_some());
             self.tests_passed = match tool.name.as_str() {
                 TEST_TOOL => exit == Some(0) && event.facts.tests.is_none_or(|counts| counts.total() > 0),
-                // What a command did is not known; whoever looked on by one runs the tests again.
+                // The effect of a command is unknown, so tests must be run again.
                 _ => {
                     self.tests_passed && event.facts.changed.is_empty() && !event.facts.may_have_changed_tree
                 }
@@ -223,7 +223,7 @@ impl RoleEngineState {
             EngineFact::Invalid { problem, .. } => {
                 self.invalid_answers += 1;
                 self.problem = Some(problem);
-                // Told once: what was wrong stands in no later result.
+                // Reported once: later results do not repeat the problem.
                 self.finished_calls.clear();
             }
             EngineFact::StepEnded { step, success, output } => {
@@ -260,7 +260,7 @@ impl RoleEngineState {
             EngineFact::Summarized { path, text } => {
                 self.summaries.insert(path, text);
             }
-            // The state takes them up.
+            // The run's state handles these.
             EngineFact::Calls { .. } => {
                 self.finished_calls.clear();
                 self.checks_passed = None;

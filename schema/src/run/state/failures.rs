@@ -1,10 +1,10 @@
-//! What went wrong in a run and was not made good since: what escalation decides on.
+//! Unresolved failures of a run, on which escalation is based.
 //!
-//! A trouble is an error of one call, told apart by tool, by what the call was about (a file, a command line)
-//! and by the error's signature. A later success about the same thing takes it away, and so does a write to the
-//! same file; a person's answer and a fork take all. It counts turns, not calls: calls of one answer were all
-//! made before the model saw the first of them fail. Calls whose outcome is unknown tell nothing about the model,
-//! and final checks have a bound of their own (`corrections_max`): neither is here.
+//! A failure is identified by tool, subject (a file, a command line) and the error's signature. It is
+//! resolved by a later success with the same subject, by a write to the same file, or, together with all
+//! others, by a person's answer or a fork. It counts turns, not calls: all calls of one answer were made
+//! before the model saw the first of them fail. Not included are calls with unknown outcome, which say
+//! nothing about the model, and final checks, which have their own limit (`corrections_max`).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -18,46 +18,47 @@ use crate::{
     tool::RecoveryClass,
 };
 
-/// Most troubles that are kept; the oldest goes first. Beyond it thresholds are 0, or passed long ago.
+/// Maximum number of failures stored; the oldest is dropped. At this number, every threshold is either 0 or
+/// was passed long ago.
 const FAILURES_KEPT_MAX: usize = 100;
 
-/// An exit status and nothing said: only the same command line makes it the same error.
+/// Signature of an exit status without output: only the same command line makes it the same error.
 const SILENT_SIGNATURE: &str = "exit status N";
 
-/// What kind of failure it was.
+/// Kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureCategory {
-    /// Something to be read or found is not there.
+    /// Something to be read or found does not exist.
     NotFound,
-    /// A command or tests ran, and ended badly.
+    /// A command or tests ran and failed.
     CommandFailed,
-    /// A file was to be written, and was not.
+    /// A file could not be written.
     WriteFailed,
     /// Any other call that failed or was refused.
     CallFailed,
 }
 
-/// See the module.
+/// An unresolved failure. See the module documentation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnresolvedFailure {
     /// The tool.
     pub tool: String,
-    /// What it was about: a path, a command line; empty where the call names neither.
+    /// The subject: a path or a command line; empty if the call has neither.
     pub subject: String,
     /// The error's signature.
     pub signature: String,
-    /// What kind.
+    /// The kind of failure.
     pub kind: FailureCategory,
-    /// The turns in which it came.
+    /// The turns in which it occurred.
     pub turns: BTreeSet<Turn>,
-    /// What the tool said, the last time.
+    /// The tool's last message.
     pub text: Content,
-    /// Tests that failed, where tests did.
+    /// Number of failed tests, if tests failed.
     pub failing: Option<u32>,
 }
 
 impl UnresolvedFailure {
-    /// What makes two troubles the same error, whatever the calls were about.
+    /// Returns the key by which two failures are the same error, whatever their subjects.
     pub fn error_key(&self) -> (&str, &str) {
         if self.signature.trim_end() == SILENT_SIGNATURE {
             (&self.signature, &self.subject)
@@ -66,8 +67,8 @@ impl UnresolvedFailure {
         }
     }
 
-    /// How much it counts among all failures. To look for what is not there, and to run what does not pass yet,
-    /// is how work goes: the first time of each is free.
+    /// Returns how much it counts among all failures. Searching for something that does not exist and running
+    /// something that does not pass yet are normal, so the first occurrence of each is free.
     pub fn counted_failures(&self) -> usize {
         match self.kind {
             FailureCategory::NotFound | FailureCategory::CommandFailed => self.turns.len().saturating_sub(1),
@@ -76,24 +77,24 @@ impl UnresolvedFailure {
     }
 }
 
-/// The troubles of a run, oldest first.
+/// The unresolved failures of a run, oldest first.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct UnresolvedFailures {
     all: VecDeque<UnresolvedFailure>,
 }
 
 impl UnresolvedFailures {
-    /// All of them.
+    /// Returns all of them.
     pub fn iter(&self) -> impl Iterator<Item = &UnresolvedFailure> + Clone {
         self.all.iter()
     }
 
-    /// They count no more.
+    /// Resolves all failures.
     pub(in crate::run) fn clear(&mut self) {
         self.all.clear();
     }
 
-    /// Takes the result of a call.
+    /// Records the result of a call.
     pub(in crate::run) fn record_result(
         &mut self,
         turn: Turn,
@@ -144,7 +145,7 @@ impl UnresolvedFailures {
         };
         let same = self.all.iter().position(is_same);
         if let Some(before) = same.and_then(|at| self.all.remove(at)) {
-            // Fewer tests fail than before: that is no standstill.
+            // Fewer tests fail than before, which is progress.
             let is_better = matches!((before.failing, now.failing), (Some(then), Some(now)) if now < then);
             if !is_better {
                 now.turns.extend(before.turns);
@@ -162,7 +163,7 @@ impl UnresolvedFailures {
         }
         let written: Vec<String> = changed.iter().map(ToString::to_string).collect();
         self.all.retain(|trouble| {
-            // A call that names nothing is about all that the tool is for: the whole of the tests.
+            // A call without a subject covers everything its tool is for: the whole test suite.
             let about = trouble.tool == tool && (trouble.subject == subject || subject.is_empty());
             let misshapen = trouble.tool == tool && trouble.subject.is_empty();
             let wrote = trouble.kind == FailureCategory::WriteFailed && written.contains(&trouble.subject);

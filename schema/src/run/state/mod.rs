@@ -1,4 +1,4 @@
-//! The state of a run: `RunState`, and the parts that it consists of, each the fold of some events.
+//! The state of a run: `RunState` and its parts, each the fold of some events.
 
 pub(super) mod approvals;
 pub(super) mod change_attribution;

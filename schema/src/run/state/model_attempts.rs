@@ -1,5 +1,5 @@
-//! Which models were asked and how that went: what the choice of the next one, and a budget, depend on. Kept by
-//! the fold; pure.
+//! Model attempts of a run: what the choice of the next model and the budgets depend on. Part of the fold;
+//! pure.
 
 use super::{run_stage::RunStage, run_totals::RunTotals, transcript::tool_uses};
 use crate::message::{ModelRef, StopReason, TokenUsage};
@@ -9,68 +9,69 @@ use crate::run::events::{
     turn_events::{CallPurpose, ModelAnswered, ModelFailed},
 };
 
-/// Failures that say that a model has too much to do, not that the request is wrong.
+/// Failures that mean that a model is overloaded, not that the request is wrong.
 const OVERLOAD_ERRORS: [&str; 3] = ["rate_limited", "overloaded", "server"];
 
-/// See the module.
+/// Model attempts. See the module documentation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelAttempts {
-    /// The main model was asked for a decision: whoever only explores is done.
+    /// Whether the main model was called for a decision: the exploring model is done then.
     pub main_asked: bool,
-    /// Who gave the last answer.
+    /// The model that gave the last answer.
     pub answered_by: Option<ModelRef>,
-    /// Why the last answer ended, where it called no tool; none once a person has answered it.
+    /// Why the last answer ended, if it called no tool; none once a person has answered it.
     pub stop_reason: Option<StopReason>,
-    /// What the provider counted of it.
+    /// The provider's token counts of it.
     pub usage: TokenUsage,
-    /// Answers in a row that were cut before they called a tool.
+    /// Consecutive answers that were truncated before they called a tool.
     pub truncated_answers: u32,
-    /// Who failed last, while no answer has followed.
+    /// The model that failed last, until an answer follows.
     pub last_failed: Option<ModelRef>,
-    /// Failures at the decision now due, by model.
+    /// Failures at the pending decision, by model.
     failures: Vec<(ModelRef, ModelFailureCounts)>,
-    /// Models whose last failure was an outage, and what has been since.
+    /// Models whose last failure was an outage, and what happened since.
     fallbacks: Vec<(ModelRef, FallbackState)>,
-    /// How often in a row the run rested at an outage, without an answer of a model or a person between.
+    /// How many times in a row the run waited for an outage without an answer of a model or person in
+    /// between.
     pub outages: u32,
-    /// Models of which a request was refused for good, until a person has mended something.
+    /// Models that permanently refused a request, until a person fixes something.
     refused: Vec<ModelRef>,
-    /// The wait that the last failure asked for, until it has been kept or nobody waits any more.
+    /// The wait requested by the last failure, in milliseconds, until it has passed or is no longer needed.
     wait_ms: u64,
-    /// What model calls, waits, tools and checks took together, in milliseconds.
+    /// Total time of model calls, waits, tools and checks, in milliseconds.
     pub worked_ms: u64,
-    /// What a run that goes on from another had behind it when it began: its budgets are its own.
+    /// What a run that continues another one inherited: its budgets are its own.
     pub spent_before_fork: RunSpending,
 }
 
 /// Failures of one model at one decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ModelFailureCounts {
-    /// All of them.
+    /// All failures.
     pub attempts: u32,
-    /// Those by overload.
+    /// Overload errors.
     pub overloads: u32,
-    /// Those by any outage: overload, no connection, silence, a cut answer.
+    /// Outages of any kind: overload, no connection, no response, a truncated stream.
     pub outages: u32,
 }
 
-/// A model that others stand in for.
+/// State of a model that is replaced by a fallback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct FallbackState {
-    /// Answers that others have given since.
+    /// Answers that other models have given since.
     answers_since: u32,
-    /// What is left of the time for which it wants to be left alone, as far as the log tells.
+    /// What remains of the provider's requested wait, in milliseconds, as far as the log shows.
     retry_after_ms: u64,
 }
 
-/// What budgets are of.
+/// Resources limited by budgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunSpending {
     /// Tokens of requests and answers.
     pub tokens: u64,
-    /// Nano-dollars.
+    /// Cost in nano-dollars.
     pub cost_nusd: u64,
-    /// Milliseconds.
+    /// Working time in milliseconds.
     pub worked_ms: u64,
 }
 
@@ -89,12 +90,12 @@ impl RunSpending {
     }
 }
 
-/// Whether an answer was cut before its end, by a limit or by its provider.
+/// Whether an answer was truncated by a limit or by its provider.
 pub const fn is_truncated(stop: &StopReason) -> bool {
     match stop {
         StopReason::MaxTokens => true,
-        // Anthropic's words for an answer that filled the window and for one that it wants asked on; those of
-        // gateways and of DeepSeek for one that broke off.
+        // Anthropic's reasons for an answer that filled the window or should be continued; those of gateways
+        // and DeepSeek for an interrupted one.
         StopReason::Other(other) => matches!(
             other.as_bytes(),
             b"model_context_window_exceeded" | b"pause_turn" | b"error" | b"insufficient_system_resource"
@@ -104,7 +105,7 @@ pub const fn is_truncated(stop: &StopReason) -> bool {
 }
 
 impl ModelAttempts {
-    /// Takes the next event, in the state before it.
+    /// Applies the next event, given the state before it.
     pub(in crate::run) fn apply_event(
         &mut self,
         event: &RunEvent,
@@ -132,7 +133,7 @@ impl ModelAttempts {
             }
         } else if let RunEvent::ModelRequested(e) = event {
             self.apply_other_event(event, totals, pins);
-            // Whoever stands in is asked at once.
+            // A fallback model is called at once.
             let waited = self.last_failed.as_ref() == Some(&e.model);
             std::mem::take(&mut self.wait_ms) * u64::from(waited)
         } else if let RunEvent::ToolFinished(e) = event {
@@ -146,7 +147,7 @@ impl ModelAttempts {
             0
         };
         self.worked_ms = self.worked_ms.saturating_add(took);
-        // What a failure itself tells to be waited for does not pass by being told.
+        // Recording a failure does not itself use up the wait it requests.
         if !matches!(event, RunEvent::ModelFailed(_)) {
             for (_, away) in &mut self.fallbacks {
                 away.retry_after_ms = away.retry_after_ms.saturating_sub(took);
@@ -159,7 +160,7 @@ impl ModelAttempts {
             let is_main = pins.is_some_and(|pins| pins.models.main == e.model);
             self.main_asked |= e.purpose == CallPurpose::Decide && is_main;
         } else if let RunEvent::BlockerAnswered(e) = event {
-            // What a person mended counts for nothing any more.
+            // Failures fixed by a person no longer count.
             self.stop_reason = None;
             self.truncated_answers = 0;
             self.failures.clear();
@@ -216,24 +217,24 @@ impl ModelAttempts {
         }
     }
 
-    /// Whether a model that was away is still to be left alone: fewer than `turns` answers of others came since, or
-    /// the time for which it asked is not over.
+    /// Whether a model with an outage should still be avoided: fewer than `turns` answers of other models
+    /// came since, or its requested wait has not passed.
     pub fn is_in_backoff(&self, model: &ModelRef, turns: u32) -> bool {
         let away = self.fallbacks.iter().find(|(of, _)| of == model);
         away.is_some_and(|(_, away)| away.answers_since < turns || away.retry_after_ms > 0)
     }
 
-    /// Whether a request of this model was refused for good: it does not exist, or does not take what it is sent.
+    /// Whether this model permanently refused a request: it does not exist, or does not accept its input.
     pub fn is_permanently_refused(&self, model: &ModelRef) -> bool {
         self.refused.contains(model)
     }
 
-    /// How a model failed at the decision now due.
+    /// Returns the failures of a model at the pending decision.
     pub fn failures_for(&self, model: &ModelRef) -> ModelFailureCounts {
         self.failures.iter().find(|(of, _)| of == model).map(|(_, failures)| *failures).unwrap_or_default()
     }
 
-    /// What the run has spent of its own budgets.
+    /// Returns what the run has spent of its own budgets.
     pub fn spending(&self, totals: &RunTotals) -> RunSpending {
         let all = RunSpending::from_totals(totals, self.worked_ms);
         RunSpending {
@@ -244,17 +245,18 @@ impl ModelAttempts {
     }
 }
 
-/// Whether a failure is its provider's, or the way's there, and passes: nothing about the request is wrong.
+/// Whether a failure is a temporary one of the provider or the network: nothing is wrong with the request.
 pub fn is_outage(failure: &ModelFailed) -> bool {
     is_overload(failure) || matches!(failure.error.as_str(), "connect" | "timeout" | "cut_stream")
 }
 
-/// Whether a failure says that the model never takes such a request. One that is too long may be made shorter.
+/// Whether a failure means that the model never accepts such a request. One that is too long can be
+/// shortened.
 fn is_permanent_refusal(failure: &ModelFailed) -> bool {
     matches!(failure.error.as_str(), "invalid_request" | "protocol")
 }
 
-/// Whether a failure says that the model has too much to do.
+/// Whether a failure means that the model is overloaded.
 pub fn is_overload(failure: &ModelFailed) -> bool {
     OVERLOAD_ERRORS.contains(&failure.error.as_str())
 }

@@ -1,8 +1,9 @@
-//! Which results of reading stand whole in the conversation, and which later results only point to them.
+//! Index of read results that are fully present in the conversation, and of later results that only refer to
+//! them.
 //!
-//! A file that was shown and has not changed is not shown again: the result says where it stands. Invariant:
-//! a result that points is in no conversation without the one it points to, whole; a compaction that would part
-//! them is refused by the fold, and an engine that takes the one away puts a line in place of the other.
+//! A file that was shown and has not changed is not shown again: the result says where it was shown.
+//! Invariant: a referring result is never in a conversation without the full result it refers to. The fold
+//! refuses a compaction that would separate them; an engine that removes one replaces the other with a line.
 
 use std::collections::BTreeSet;
 
@@ -18,29 +19,29 @@ use crate::{
     tool::{FileVersion, LineRange},
 };
 
-/// A result that shows lines of a file, whole.
+/// A result that shows lines of a file in full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownLines {
-    /// Its call.
+    /// The call.
     pub call: CallId,
-    /// The turn of that.
+    /// The call's turn.
     pub turn: Turn,
     seen: FileVersion,
     lines: Vec<LineRange>,
 }
 
-/// A result that shows nothing, but says which one does.
+/// A result that refers to another one instead of showing the lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadReference {
-    /// Its call.
+    /// The call.
     pub call: CallId,
-    /// The call whose result shows it.
+    /// The call whose result shows the lines.
     pub target_call: CallId,
     /// The file.
     pub path: WorkspacePath,
 }
 
-/// See the module. In the order of the results.
+/// Read index. See the module documentation. In the order of the results.
 #[derive(Debug, Clone, Default)]
 pub struct ReadIndex {
     shown: Vec<ShownLines>,
@@ -48,7 +49,7 @@ pub struct ReadIndex {
 }
 
 impl ReadIndex {
-    /// Takes an event of `turn`, before the conversation does.
+    /// Applies an event of `turn`, before the conversation does.
     pub(in crate::run) fn apply_event(&mut self, turn: Turn, event: &RunEvent) {
         match event {
             RunEvent::ToolFinished(finished) => self.record_result(turn, finished),
@@ -61,7 +62,7 @@ impl ReadIndex {
         }
     }
 
-    /// Notes the result of a call that reads.
+    /// Records the result of a call that reads.
     pub fn record_result(&mut self, turn: Turn, event: &ToolFinished) {
         let [seen] = event.facts.read.as_slice() else { return };
         if event.status != ToolStatus::Ok {
@@ -76,10 +77,11 @@ impl ReadIndex {
         }
     }
 
-    /// Forgets what no longer stands in the conversation.
+    /// Removes results that are no longer in the conversation.
     ///
     /// # Errors
-    /// A result that stays points to one that does not.
+    ///
+    /// Fails if a remaining result refers to a removed one.
     pub(in crate::run) fn retain_in_transcript(&mut self, transcript: &Transcript) -> Result<(), String> {
         let standing = transcript.result_calls();
         self.retain_calls(|call| standing.contains(call));
@@ -92,7 +94,7 @@ impl ReadIndex {
         }
     }
 
-    /// The last result that shows all of `lines` of this very file, whole.
+    /// Returns the last result that shows all of `lines` of exactly this file version.
     pub fn find_covering(&self, seen: &FileVersion, lines: &[LineRange]) -> Option<&ShownLines> {
         let covers = |shown: &&ShownLines| {
             let within = |wanted: &LineRange| {
@@ -103,7 +105,7 @@ impl ReadIndex {
         self.shown.iter().rev().find(covers)
     }
 
-    /// Results in the conversation that point to another.
+    /// Returns the results in the conversation that refer to others.
     pub fn references(&self) -> &[ReadReference] {
         &self.references
     }

@@ -1,8 +1,8 @@
-//! The runtime's ledger of a run: what it changed, ran and was told, what is broken, and its plan.
+//! The runtime's ledger of a run: its changes, commands, messages from people, errors, and its plan.
 //!
-//! Kept by the fold, not by the model: a model whose old messages were made shorter would else forget its own
-//! edits. [`Ledger::text`] is what stands in the conversation after each compaction. Pure; every list has a
-//! bound, and says what it leaves out.
+//! Maintained by the fold and not by the model, because a model would forget its own edits when old messages
+//! are compacted. [`RunLedger::render`] is inserted into the conversation after each compaction. Pure; every
+//! list is bounded and says what it omits.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,49 +18,49 @@ use crate::{
     tool::{LintStatus, ToolFacts},
 };
 
-/// Commands that are kept, the last ones.
+/// Maximum number of commands; the latest are kept.
 const COMMANDS_MAX: usize = 30;
-/// Errors that are kept, the last ones.
+/// Maximum number of errors; the latest are kept.
 const ERRORS_MAX: usize = 12;
-/// Words of people that are kept, the last ones.
+/// Maximum number of messages from people; the latest are kept.
 const USER_MESSAGES_MAX: usize = 20;
-/// Bytes of one entry.
+/// Maximum size of one entry, in bytes.
 const ENTRY_BYTES_MAX: usize = 1000;
-/// Bytes of a plan.
+/// Maximum size of a plan, in bytes.
 const PLAN_BYTES_MAX: usize = 4000;
-/// The line a plan begins with, in any case, bare or as a heading.
+/// The line that starts a plan, in any case, plain or as a heading.
 const PLAN_MARK: &str = "plan:";
 
-/// What a run did to a file.
+/// A run's changes to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileChange {
-    /// It made the file.
+    /// Whether the run created it.
     pub created: bool,
-    /// Calls that changed it.
+    /// Number of calls that changed it.
     pub change_count: u32,
-    /// Lines added by them.
+    /// Number of lines these calls added.
     pub added: u32,
-    /// Lines removed by them.
+    /// Number of lines these calls removed.
     pub removed: u32,
 }
 
-/// See the module.
+/// Ledger of a run. See the module documentation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunLedger {
-    /// Files that tools of the run changed.
+    /// Files changed by tools of the run.
     pub files: BTreeMap<WorkspacePath, FileChange>,
-    /// Commands and what came of them, each where it was run last.
+    /// Commands and their results, each in the place of its latest run.
     pub commands: VecDeque<(String, String)>,
-    /// What failed and has not gone well since, by what was tried.
+    /// Failures that have not been resolved since, by what was attempted.
     pub errors: VecDeque<(String, String)>,
-    /// What people said.
+    /// Messages from people.
     pub user_messages: VecDeque<String>,
-    /// The plan as the model gave it last.
+    /// The model's latest plan.
     pub plan: Option<String>,
 }
 
 impl RunLedger {
-    /// Takes the next event, in the state before it.
+    /// Applies the next event, given the state before it.
     pub(in crate::run) fn apply_event(
         &mut self,
         event: &RunEvent,
@@ -110,7 +110,7 @@ impl RunLedger {
             let change = self.files.entry(path.clone()).or_default();
             change.created |= tool.name == "create_file";
             change.change_count += 1;
-            // Counts are of the whole call; where it changed more than one file they are told of none.
+            // Line counts are for the whole call; if it changed several files, they cannot be attributed.
             if let (Some(lines), 1) = (facts.lines, facts.changed.len()) {
                 change.added = change.added.saturating_add(lines.added);
                 change.removed = change.removed.saturating_add(lines.removed);
@@ -159,13 +159,13 @@ impl RunLedger {
         }
     }
 
-    /// Whether the plan, as the model gave it last, has a step that is not ticked.
+    /// Whether the model's latest plan has an unticked step.
     pub fn has_open_steps(&self) -> bool {
         self.plan.as_ref().is_some_and(|plan| plan.lines().any(|line| line.contains("[ ]")))
     }
 
-    /// What the model reads of it, in `bytes_max` bytes and a few: the plan first, then what was changed,
-    /// what is broken, what people said, what was run.
+    /// Renders the ledger for the model in about `bytes_max` bytes: the plan first, then changes, errors,
+    /// messages from people, commands.
     pub fn render(&self, bytes_max: usize) -> String {
         let mut out = String::new();
         match &self.plan {
@@ -228,7 +228,7 @@ fn format_file_change(path: &WorkspacePath, how: FileChange) -> String {
     format!("- {path}: {word}{again}, +{added} -{removed} lines\n")
 }
 
-/// Puts an entry at the end; an older one of the same name goes.
+/// Appends an entry, replacing an older one of the same name.
 fn upsert_bounded(entries: &mut VecDeque<(String, String)>, entry: (String, String), most: usize) {
     entries.retain(|(of, _)| *of != entry.0);
     entries.push_back(entry);
@@ -242,8 +242,8 @@ fn has_failed(status: ToolStatus, facts: &ToolFacts) -> bool {
     status != ToolStatus::Ok || facts.timed_out || tests || facts.exit.is_some_and(|exit| exit != 0)
 }
 
-/// Whether a call that went well settles the error of `tried`, which was another call: tests that pass as a
-/// whole settle those of a part; a change of a file settles the failed change before it.
+/// Whether a successful call resolves the error of `tried`, which was another call: a full test run resolves
+/// partial ones; a change of a file resolves the failed change before it.
 fn is_settled_by(tried: &str, tool: &ToolUse, facts: &ToolFacts) -> bool {
     let whole_tests = tool.name == "run_tests" && tool.args.get("test_path").is_none_or(Value::is_null);
     (whole_tests && tried.starts_with("run_tests"))
@@ -270,7 +270,7 @@ fn describe_outcome(event: &ToolFinished) -> String {
     words
 }
 
-/// The first lines of a text that stands in its event.
+/// Returns the first lines of an inline text.
 fn first_lines(content: &Content) -> String {
     match content {
         Content::Text(text) => {
@@ -281,13 +281,13 @@ fn first_lines(content: &Content) -> String {
     }
 }
 
-/// Whether a plan stands behind this line.
+/// Whether a plan follows this line.
 pub fn is_plan_heading(line: &str) -> bool {
     let line = line.trim().trim_matches(['#', '*', ' ']);
     line.eq_ignore_ascii_case(PLAN_MARK) || line.eq_ignore_ascii_case("plan")
 }
 
-/// The plan in an answer: the list behind its last line that says `PLAN:`.
+/// Extracts the plan from an answer: the list after its last `PLAN:` line.
 pub fn extract_plan(text: &str) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.iter().rposition(|line| is_plan_heading(line))? + 1;

@@ -1,31 +1,31 @@
-//! Where a run is between a decision and its effects.
+//! Stages of a run between a decision and its effects.
 
 use crate::run::events::{control_events::RunOutcome, turn_events::ModelRequested};
 
-/// Where a run stands between decision and effect.
+/// Stage of a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum RunStage {
     /// No `RunStarted` yet.
     #[default]
     Unstarted,
-    /// The engine is to decide.
+    /// The engine decides next.
     Deciding,
-    /// A model is being asked.
+    /// A model is being called.
     Model(Box<ModelRequested>),
-    /// Tools run: some intents have no result.
+    /// Tools are running: some intents have no result.
     Tools,
-    /// Gates run: some intents have no result.
+    /// Final checks are running: some intents have no result.
     Gates,
-    /// It rests until somebody unpauses it.
+    /// It is paused until it is resumed.
     Paused,
     /// It waits for a person or a child.
     Blocked,
-    /// It is over.
+    /// It has ended.
     Ended(RunOutcome),
 }
 
 impl RunStage {
-    /// The name that people and errors see.
+    /// Returns the name shown to people and in errors.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Unstarted => "unstarted",

@@ -1,8 +1,8 @@
-//! The state of a run: the fold of its stream. Engine-neutral; what an engine makes of it is its own.
+//! The state of a run: the fold of its stream. Independent of the engine; each engine interprets it.
 //!
-//! `apply` is total: an event that cannot follow the state is [`CorruptLog`], never ignored. Events
-//! that others may write at any moment (the inbox: told, cancel, pause, policy, a child's answer)
-//! are accepted between an intent and its result.
+//! `apply` is total: an event that cannot follow the state is [`CorruptLog`], never ignored. Events that
+//! others may write at any time (a message, a cancellation, a pause, a policy, a child's answer) are accepted
+//! between an intent and its result.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -45,7 +45,7 @@ use crate::{
     tool::{ExceededResource, LintBaseline, NotRun, ToolSet},
 };
 
-/// A check that decides nothing, because it did not run.
+/// An undecided check, which did not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UndecidedCheck {
     /// The check.
@@ -54,44 +54,44 @@ pub struct UndecidedCheck {
     pub why: NotRun,
 }
 
-/// A log that cannot have been written by docket.
+/// A log that docket cannot have written.
 #[derive(Debug, thiserror::Error)]
 pub enum CorruptLog {
-    /// An event at the wrong place.
-    #[error("event {found} stands where {expected} belongs")]
+    /// An event has the wrong sequence number.
+    #[error("found event {found} instead of {expected}")]
     Gap {
-        /// The place that belongs there.
+        /// The expected sequence number.
         expected: Seq,
-        /// The place found.
+        /// The sequence number found.
         found: Seq,
     },
-    /// An event that cannot follow.
-    #[error("event {seq} (`{kind}`) cannot follow: the run is {stage}{detail}")]
+    /// An event cannot follow the state.
+    #[error("event {seq} (`{kind}`) is not possible: the run is {stage}{detail}")]
     Illegal {
-        /// Its place.
+        /// Its sequence number.
         seq: Seq,
         /// Its name.
         kind: &'static str,
-        /// Where the run stands.
+        /// The run's stage.
         stage: &'static str,
-        /// More, if there is more to say.
+        /// Details, if there are any.
         detail: String,
     },
-    /// A payload that does not decode.
+    /// A payload cannot be decoded.
     #[error("event {seq} cannot be read")]
     Decode {
-        /// Its place.
+        /// Its sequence number.
         seq: Seq,
-        /// Why.
+        /// The cause.
         #[source]
         source: crate::event::DecodeError,
     },
 }
 
-/// What of the envelope the fold needs.
+/// The envelope fields that the fold needs.
 #[derive(Debug, Clone, Copy)]
 pub struct EventMeta {
-    /// Place in the stream.
+    /// Sequence number in the stream.
     pub seq: Seq,
     /// Hash of the event.
     pub hash: EventHash,
@@ -113,25 +113,25 @@ impl From<&EventRef<'_>> for EventMeta {
     }
 }
 
-/// Paths that differ from the base, and what stands there (`None` = nothing).
+/// Paths that differ from the base, with their entries (`None` means deleted).
 pub type Overlay = BTreeMap<WorkspacePath, Option<Entry>>;
 
-/// See the module.
+/// State of a run. See the module documentation.
 #[derive(Debug, Clone, Default)]
 pub struct RunState {
-    /// Head of the stream as folded.
+    /// Sequence number of the last folded event.
     pub seq: Seq,
-    /// Hash of the last event folded.
+    /// Hash of the last folded event.
     pub hash: EventHash,
     /// Highest epoch seen.
     pub epoch: Epoch,
-    /// The turn it is in; 0 before the first model call.
+    /// The current turn; 0 before the first model call.
     pub turn: Turn,
-    /// Where it stands.
+    /// The current stage.
     pub stage: RunStage,
-    /// What it is about.
+    /// The current phase.
     pub phase: RunPhase,
-    /// What was pinned at the start, with a fork's changes.
+    /// The configuration pinned at the start, with a fork's changes.
     pub pins: Option<Arc<RunStarted>>,
     /// The runs whose history this one shares, nearest last.
     pub lineage: Vec<(RunId, Seq)>,
@@ -139,143 +139,143 @@ pub struct RunState {
     pub transcript: Transcript,
     /// Tool calls of the last answer that have no intent yet, in order.
     pub pending_calls: VecDeque<ToolUse>,
-    /// Tool calls with an intent and no result, in order, with what was asked.
+    /// Tool calls with an intent and no result, in order.
     pub open_tools: Vec<(ToolRequested, ToolUse)>,
-    /// Gates with an intent and no result, in order.
+    /// Final checks with an intent and no result, in order.
     pub open_gates: Vec<GateRequested>,
     /// Hash of each file as the run last read or wrote it.
     pub known_hashes: BTreeMap<WorkspacePath, BlobHash>,
-    /// What of files stands in the conversation.
+    /// The file contents shown in the conversation.
     pub read_index: ReadIndex,
-    /// Whole outputs of calls and gates whose results show a part.
+    /// Full outputs of calls and checks whose results are truncated.
     pub full_outputs: BTreeMap<CallId, BlobRef>,
-    /// Work tree against the base.
+    /// The work tree relative to the base.
     pub overlay: Overlay,
-    /// `.git/` against the base.
+    /// `.git/` relative to the base.
     pub git_overlay: Overlay,
-    /// Paths that snapshots left out, as last recorded.
+    /// Paths omitted from snapshots, as last recorded.
     pub left_out: BTreeMap<WorkspacePath, OmissionReason>,
-    /// Hash of the tree at the last snapshot; the base's before the first.
+    /// Hash of the tree at the last snapshot; before the first one, that of the base.
     pub tree: Option<TreeHash>,
-    /// Sums.
+    /// Totals of the run.
     pub totals: RunTotals,
     /// The model's last text.
     pub last_text: Option<Content>,
-    /// The last answer called no tool: the model says it is done, or blocked.
+    /// Whether the last answer called no tool: the model reports that it is done, or blocked.
     pub answered_without_tools: bool,
-    /// Answers in a row that said something and called no tool.
+    /// Consecutive answers with text and without tool calls.
     pub idle_answers: u32,
-    /// Failed attempts at the decision now due.
+    /// Failed attempts at the pending decision.
     pub failed_attempts: u32,
-    /// Of these, the ones before a person last said that asking again helps: they count for no cap.
+    /// How many of these came before a person's last answer: they do not count toward the limit.
     pub forgiven_attempts: u32,
-    /// The last failed attempt, while no answer has followed it.
+    /// The last failed attempt, until an answer follows.
     pub last_failure: Option<ModelFailed>,
-    /// Answers in a row that said nothing.
+    /// Consecutive empty answers.
     pub empty_answers: u32,
-    /// Of the answers in a row that said nothing, and of those that called no tool, the ones of a run that this one goes
-    /// on from: they count for no limit.
+    /// Of the consecutive empty answers and of those without tool calls, the ones inherited from the run that
+    /// this one continues: they do not count toward a limit.
     pub forgiven_answers: (u32, u32),
-    /// Rounds of gates that failed.
+    /// Failed rounds of final checks.
     pub corrections: u32,
-    /// Of these, the ones before a person spoke last, and those of a run that this one goes on from: they count for no
-    /// limit.
+    /// How many of these came before a person's last message, or from the run that this one continues: they
+    /// do not count toward the limit.
     pub forgiven_corrections: u32,
-    /// Turns and rounds of correction that a run had behind it when it began to go on from another: its cap is its own.
+    /// Turns and correction rounds inherited from the run that this one continues: its limits are its own.
     pub before_fork: (Turn, u32),
-    /// All gates of the last round passed, and nothing has happened since.
+    /// Whether all final checks of the last round passed, and nothing has happened since.
     pub gates_passed: bool,
-    /// Failed checks of the last round that are to be mended before it counts.
+    /// Failed checks of the last round to be fixed automatically before the round counts.
     pub fixes_due: Vec<GateSpec>,
-    /// Whether a mending of this round changed anything, or may have.
+    /// Whether a fix of this round changed anything, or may have.
     pub fix_changed_files: bool,
-    /// Gate intents since the model was last asked.
+    /// Check intents since the last model call.
     pub gates_in_turn: u32,
     /// The checks that failed in the last round, in a few words each.
     pub failed_checks: Vec<String>,
-    /// Checks of the last round that decide nothing, because they did not run.
+    /// Undecided checks of the last round, which did not run.
     pub undecided: Vec<UndecidedCheck>,
-    /// What to do about these is the next decision.
+    /// Whether the next decision is about these.
     pub undecided_due: bool,
-    /// Names of checks that a person waived in this run: where they do not run, the run completes unverified.
+    /// Names of checks that a person waived in this run: if they do not run, the run completes unverified.
     pub waived_checks: BTreeSet<String>,
-    /// Why it is unverified, once it has succeeded.
+    /// Why the run is unverified, once it has succeeded.
     pub unverified: Option<UnverifiedReason>,
-    /// Linters that were found not to be installed.
+    /// Linters that are not installed.
     pub linters_missing: BTreeSet<String>,
-    /// How often each linter did not end in time after a batch of edits.
+    /// How many times each linter timed out after a batch of edits.
     pub lint_timeouts: BTreeMap<String, u32>,
-    /// Batches of edits in a row that left findings.
+    /// Consecutive batches of edits with findings.
     pub lint_failures: u32,
-    /// What linters found, by name, in files before this run changed them.
+    /// Linter findings, by linter, in files before this run changed them.
     pub lint_before: BTreeMap<String, LintBaseline>,
-    /// A change failed its test, gate or lint and no change has followed: what comes next is a fix.
+    /// A change failed its test, check or lint and no change has followed: the next one is a fix.
     pub fix_is_next: bool,
-    /// All tests passed, and nothing was run or changed since, and no check failed.
+    /// All tests passed, nothing was run or changed since, and no check failed.
     pub tests_passed: bool,
-    /// Which tests failed before the run changed anything, and which ones in its last checks.
+    /// Tests that failed before the run changed anything, and in its last checks.
     pub known_failures: KnownFailures,
-    /// Files that file tools wrote, in this run.
+    /// Files written by file tools in this run.
     pub files_written: BTreeSet<WorkspacePath>,
-    /// What went wrong and was not made good since.
+    /// Failures that were not resolved since.
     pub unresolved_failures: UnresolvedFailures,
-    /// What it asks, while it is blocked.
+    /// Its question, while it is blocked.
     pub blocker: Option<RunBlocked>,
-    /// Somebody wants it to end.
+    /// Whether its cancellation was requested.
     pub cancel_requested: bool,
-    /// Somebody wants it to rest.
+    /// Whether a pause was requested.
     pub pause_requested: bool,
-    /// Commands of this run that were ended for using too much, each with its turn.
+    /// Commands killed for excessive resource use, each with its turn.
     pub exceeded: Vec<(Turn, ExceededResource)>,
-    /// A limit that was reached.
+    /// The limit that was reached.
     pub limit: Option<LimitKind>,
-    /// What was said of it, where it is not the run's own.
+    /// The message about it, if the limit is not the run's own.
     pub limit_message: Option<String>,
-    /// Policy in force.
+    /// The policy in effect.
     pub policy: Option<BlobRef>,
-    /// What they say.
+    /// The parsed policies.
     pub policies: Vec<Policy>,
-    /// The task's policy, where it was changed before the run began.
+    /// The task's policy, if it was changed before the run started.
     pub requested_policy: Option<Policy>,
-    /// What people said of calls that policy asked about.
+    /// People's decisions about calls that need approval.
     pub approvals: Approvals,
-    /// Its final checks were run before it changed anything.
+    /// Whether its final checks ran before it changed anything.
     pub base_checked: bool,
-    /// Its workspace was made ready, and the snapshots hold what that left in captured paths.
+    /// Whether setup ran, and the snapshots contain its output in captured paths.
     pub is_set_up: bool,
-    /// The walls around its commands as they are now.
+    /// The current sandbox of its commands.
     pub sandbox: SandboxLayers,
     /// Calls that wait for a child.
     pub child_tasks: BTreeMap<CallId, TaskId>,
-    /// What it gave away, and what came back.
+    /// Its delegated work.
     pub delegation: DelegationState,
-    /// What is kept of the run whatever becomes of its conversation.
+    /// The ledger, which is independent of the conversation.
     pub ledger: RunLedger,
-    /// What the last answer showed of tokens; none before the first, and where a provider counts none.
+    /// Token count of the last answer; none before the first, or if the provider reports none.
     pub measured_tokens: Option<TokenMeasurement>,
-    /// Where a summary of the oldest messages stands.
+    /// State of the summary of the oldest messages.
     pub summary: SummaryState,
-    /// Summaries that were asked for.
+    /// Number of summaries requested.
     pub summaries_requested: u32,
-    /// Which models were asked, and how that went.
+    /// Model attempts and their results.
     pub model_attempts: ModelAttempts,
     /// Roles, plans, verdicts.
     pub engine_state: RoleEngineState,
-    /// A gate of the round in hand failed.
+    /// Whether a check of the current round failed.
     pub(in crate::run) round_failed: bool,
-    /// Whose change of the workspace is being folded.
+    /// Author of the workspace change that is being folded.
     pub(in crate::run) attribution: ChangeAttribution,
-    /// Checks of the round in hand that failed and can be mended.
+    /// Failed checks of the current round that can be fixed automatically.
     pub(in crate::run) round_fixes: Vec<GateSpec>,
-    /// What the model is to read of the round in hand, should nothing be mended.
+    /// What the model reads about the current round if nothing is fixed.
     pub(in crate::run) round_notes: Vec<MessagePart>,
-    /// The checks were mended since the model was last asked: it is the model's turn if they fail again.
+    /// Whether the checks were fixed since the last model call: if they fail again, the model must act.
     pub(in crate::run) fix_tried: bool,
-    /// Another engine goes on, and its roles are not pinned yet.
+    /// Another engine continues, and its roles are not pinned yet.
     pub roles_due: bool,
-    /// The tools that the run began with.
+    /// The run's original tool set.
     pub(in crate::run) tool_set: ToolSet,
-    /// Parts of a snapshot whose last one has not come.
+    /// Parts of an incomplete snapshot.
     pub(in crate::run) snapshot_parts: SnapshotParts,
 }
 
@@ -283,29 +283,30 @@ impl RunState {
     /// Decodes and applies one event of the log.
     ///
     /// # Errors
-    /// [`CorruptLog`]: the event cannot be read or cannot follow.
+    ///
+    /// [`CorruptLog`] if the event cannot be decoded or cannot follow.
     pub fn apply_envelope(&mut self, event: &Envelope) -> Result<(), CorruptLog> {
         let typed = RunEvent::decode(&event.kind, event.version, event.payload.as_str())
             .map_err(|source| CorruptLog::Decode { seq: event.seq, source })?;
         self.apply(event.into(), typed)
     }
 
-    /// Rounds of gates that failed and count for the limit of them.
+    /// Returns the number of failed check rounds that count toward the limit.
     pub const fn counted_corrections(&self) -> u32 {
         self.corrections.saturating_sub(self.forgiven_corrections)
     }
 
-    /// Answers in a row that said nothing and count for the limit of them.
+    /// Returns the number of consecutive empty answers that count toward the limit.
     pub const fn counted_empty_answers(&self) -> u32 {
         self.empty_answers.saturating_sub(self.forgiven_answers.0)
     }
 
-    /// Answers in a row that said something, called no tool, and count for the limit of them.
+    /// Returns the number of consecutive answers without tool calls that count toward the limit.
     pub const fn counted_idle_answers(&self) -> u32 {
         self.idle_answers.saturating_sub(self.forgiven_answers.1)
     }
 
-    /// Bytes of what a request carries besides its conversation: prompt and tools.
+    /// Returns the size of a request's prompt and tools, in bytes.
     pub fn prompt_bytes(&self) -> u64 {
         let Some(pins) = &self.pins else { return 0 };
         match self.current_role() {
@@ -314,13 +315,13 @@ impl RunState {
         }
     }
 
-    /// The role in hand, as it was pinned; none where the engine has one conversation.
+    /// Returns the current role as pinned; none if the engine has a single conversation.
     pub fn current_role(&self) -> Option<&RoleSpec> {
         let name = self.engine_state.role.as_deref()?;
         self.pins.as_ref()?.roles.iter().find(|role| role.name == name)
     }
 
-    /// Bytes of what the model counted.
+    /// Returns the measured size in bytes.
     pub fn measured_bytes(&self, measured: TokenMeasurement) -> u64 {
         match measured.size {
             MeasuredSize::Bytes(bytes) => bytes,
@@ -331,9 +332,10 @@ impl RunState {
     /// Applies one event.
     ///
     /// # Errors
-    /// [`CorruptLog`]: it cannot follow.
+    ///
+    /// [`CorruptLog`] if it cannot follow.
     pub fn apply(&mut self, meta: EventMeta, event: RunEvent) -> Result<(), CorruptLog> {
-        // A child's stream starts again at 1, on top of its parent's history.
+        // A child's stream starts again at 1, after its parent's history.
         let expected = match event {
             RunEvent::Forked(_) => Seq(1),
             _ => self.seq.next(),

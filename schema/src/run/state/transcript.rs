@@ -1,8 +1,8 @@
-//! The conversation as it grows: messages that were sent or answered, and what waits to be said.
+//! The conversation of a run: messages that were sent or received, and parts waiting for the next request.
 //!
-//! Invariant: roles alternate, and every tool use of an assistant message has its one result in the
-//! user message after it, in call order. Whatever order events come in, [`Transcript::conversation`]
-//! is a request that every provider takes.
+//! Invariant: roles alternate, and every tool use of an assistant message has exactly one result in the
+//! following user message, in call order. In whatever order events arrive, [`Transcript::conversation`] is a
+//! request that every provider accepts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,9 +15,9 @@ use crate::{
     message::{CallId, Message, MessagePart, MessageRole, ToolUse},
 };
 
-/// A message of a conversation, and once somebody asked, the seal of the conversation up to and with it. A seal is
-/// computed once, from the one before it: a decision over five hundred messages hashes one digest, not a
-/// megabyte. A log that is only folded computes none.
+/// A message of a conversation, with the lazily computed digest of the conversation up to and including it. A
+/// digest is computed once, from the previous one, so a decision over five hundred messages hashes one digest
+/// instead of a megabyte. Folding a log computes none.
 #[derive(Debug, Clone)]
 pub struct TranscriptEntry {
     /// The message.
@@ -25,12 +25,12 @@ pub struct TranscriptEntry {
     digest: OnceLock<EntryDigest>,
 }
 
-/// What a conversation is, and how large.
+/// Digest and size of a conversation.
 #[derive(Debug, Clone, Copy, Default)]
 struct EntryDigest {
-    /// BLAKE3 of the digest before it (none for the first) and of its last message's JSON.
+    /// BLAKE3 hash of the previous digest (none for the first) and the last message's JSON.
     digest: [u8; 32],
-    /// Bytes: of its JSON, and of what that has out of line.
+    /// Size in bytes: of the JSON, and of blobs it refers to.
     bytes: u64,
 }
 
@@ -60,8 +60,8 @@ impl PartialEq for TranscriptEntry {
     }
 }
 
-/// A conversation as a request carries it: the sealed messages, shared with the transcript they are from,
-/// and what would be sealed by sending it.
+/// A conversation as sent in a request: the sealed messages, shared with their transcript, and the pending
+/// ones that sending would seal.
 #[derive(Debug, Clone, Default)]
 pub struct Conversation {
     entries: Arc<Vec<Arc<TranscriptEntry>>>,
@@ -71,17 +71,17 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// How many messages it has.
+    /// Returns the number of messages.
     pub fn len(&self) -> usize {
         self.shared_len + usize::from(self.last.is_some())
     }
 
-    /// Whether nothing was said.
+    /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The message at `place`, from 0.
+    /// Returns the message at index `place`.
     pub fn get(&self, place: usize) -> Option<&Arc<TranscriptEntry>> {
         if place < self.shared_len {
             self.entries.get(place)
@@ -90,27 +90,27 @@ impl Conversation {
         }
     }
 
-    /// The messages from `place` on.
+    /// Returns the messages from index `place` onward.
     pub fn entries_from(&self, place: usize) -> impl Iterator<Item = &Arc<TranscriptEntry>> {
         (place..self.len()).filter_map(|place| self.get(place))
     }
 
-    /// All messages.
+    /// Returns all messages.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<TranscriptEntry>> {
         self.entries_from(0)
     }
 
-    /// The digest of it all; zeros where nothing was said.
+    /// Returns the digest of all messages; zeros if there are none.
     pub fn digest(&self) -> [u8; 32] {
         self.full_entry_digest().digest
     }
 
-    /// Bytes of it all: of its JSON, and of what that has out of line.
+    /// Returns the size of all messages in bytes: of their JSON, and of blobs they refer to.
     pub fn bytes(&self) -> u64 {
         self.full_entry_digest().bytes
     }
 
-    /// The digest of the first `messages`, as [`Self::digest`].
+    /// Returns the digest of the first `messages`, as for [`Self::digest`].
     pub fn prefix_digest(&self, messages: usize) -> [u8; 32] {
         self.prefix_entry_digest(messages).digest
     }
@@ -119,7 +119,7 @@ impl Conversation {
         self.prefix_entry_digest(self.len())
     }
 
-    /// A message is in one conversation only, and in what is taken from that: its seal is the same in each.
+    /// A message belongs to one conversation and its prefixes only, so its digest is the same in each.
     fn prefix_entry_digest(&self, messages: usize) -> EntryDigest {
         let sealed = |place: usize| self.get(place).and_then(|said| said.digest.get().copied());
         let known = (0..messages).rev().find_map(|place| Some((place + 1, sealed(place)?)));
@@ -145,50 +145,49 @@ impl PartialEq for Conversation {
     }
 }
 
-/// See the module.
+/// Transcript of a run. See the module documentation.
 #[derive(Debug, Clone, Default)]
 pub struct Transcript {
-    /// Shared with the conversations taken from it: taking one copies nothing.
+    /// Shared with the conversations created from it, so that creating one copies nothing.
     sealed: Arc<Vec<Arc<TranscriptEntry>>>,
     /// Calls of the last assistant message whose results are being collected, in order.
     calls: Vec<CallId>,
     results: Vec<(CallId, MessagePart)>,
     notes: Vec<MessagePart>,
-    /// Said with the next request, if there is one; no reason to make one.
+    /// Parts that are sent with the next request but do not trigger one.
     asides: Vec<MessagePart>,
-    /// What the first message was before the first compaction that kept it; empty before that.
+    /// The original first message, since the first compaction that kept it; empty before.
     task: Vec<MessagePart>,
-    /// What stands for messages that were replaced since then.
+    /// The summary of messages replaced since then.
     summary: Option<MessagePart>,
-    /// Answers of the model that were dropped or replaced.
+    /// Number of the model's answers that were dropped or replaced.
     omitted_answers: u32,
-    /// Results that compactions took away or made shorter, as they were: whoever asks for them has them.
+    /// Original results that compactions removed or shortened, for tools that return them on request.
     original_results: BTreeMap<CallId, Content>,
 }
 
 impl Transcript {
-    /// Messages already sent or answered.
+    /// Returns the messages already sent or received.
     pub fn sealed_entries(&self) -> &[Arc<TranscriptEntry>] {
         &self.sealed
     }
 
-    /// Adds a text for the model, to be said with the next request, after any tool results.
+    /// Adds a text for the model to the next request, after any tool results.
     pub fn add_note(&mut self, part: MessagePart) {
         self.notes.push(part);
     }
 
-    /// Adds a text that goes with the next request, but calls for none: a run that is at its end ends.
+    /// Adds a text that is sent with the next request but does not trigger one: a run at its end still ends.
     pub fn add_aside(&mut self, part: MessagePart) {
         self.asides.push(part);
     }
 
-    /// Whether something waits to be said that calls for an answer.
+    /// Whether a pending part requires an answer.
     pub fn has_notes(&self) -> bool {
         !self.notes.is_empty()
     }
 
-    /// Adds the model's answer. An answer that says nothing leaves no message: providers refuse
-    /// an empty one.
+    /// Adds the model's answer. An empty answer is not added, because providers refuse empty messages.
     pub fn add_answer(&mut self, parts: Vec<MessagePart>) {
         let parts: Vec<MessagePart> = parts.into_iter().filter(|part| !is_empty_text(part)).collect();
         let speaks = |part: &MessagePart| !matches!(part, MessagePart::Thinking { .. });
@@ -200,12 +199,12 @@ impl Transcript {
         Arc::make_mut(&mut self.sealed).push(said);
     }
 
-    /// Adds a result of a call of the last answer.
+    /// Adds the result of a call of the last answer.
     pub fn add_result(&mut self, call: &CallId, part: MessagePart) {
         self.results.push((call.clone(), part));
     }
 
-    /// Seals what waits into a user message: called when a request with it is on its way.
+    /// Seals the pending parts into a user message. Called when a request that contains them is being sent.
     pub fn seal_pending(&mut self) {
         if let Some(next) = self.pending_message(None) {
             self.calls.clear();
@@ -218,8 +217,8 @@ impl Transcript {
         }
     }
 
-    /// The whole conversation, with what waits to be said at its end, and then `nudge`: what a
-    /// request that adds these words would carry.
+    /// Returns the complete conversation with the pending parts at its end, followed by `nudge`: what a
+    /// request with this reminder would send.
     pub fn conversation(&self, nudge: Option<&str>) -> Conversation {
         let sealed = Arc::clone(&self.sealed);
         match self.pending_message(nudge) {
@@ -230,17 +229,18 @@ impl Transcript {
         }
     }
 
-    /// The messages already sent or answered, as a request for an answer to them carries them.
+    /// Returns the messages already sent or received, as sent in a request for an answer to them.
     pub fn sealed_conversation(&self) -> Conversation {
         Conversation { shared_len: self.sealed.len(), entries: Arc::clone(&self.sealed), last: None }
     }
 
-    /// Bytes of the first `messages` of what was sent or answered, as [`Conversation::bytes`] counts them.
+    /// Returns the size in bytes of the first `messages` sent or received, as counted by
+    /// [`Conversation::bytes`].
     pub fn prefix_bytes(&self, messages: usize) -> u64 {
         self.sealed_conversation().prefix_entry_digest(messages).bytes
     }
 
-    /// What the first message held before anything was put behind it.
+    /// Returns the original parts of the first message.
     pub fn task_parts(&self) -> &[MessagePart] {
         if self.task.is_empty() {
             self.sealed.first().map_or(&[], |said| &said.message.parts)
@@ -249,7 +249,7 @@ impl Transcript {
         }
     }
 
-    /// What stands for messages that were replaced behind the task.
+    /// Returns the summary of messages replaced after the task.
     pub fn summary_text(&self) -> Option<&str> {
         match &self.summary {
             Some(MessagePart::Text { text: Content::Text(text) }) => Some(text),
@@ -257,12 +257,12 @@ impl Transcript {
         }
     }
 
-    /// Answers of the model that no longer stand here.
+    /// Returns the number of the model's answers that were removed.
     pub const fn omitted_answers(&self) -> u32 {
         self.omitted_answers
     }
 
-    /// A result as it was before a compaction made it shorter, or took it away.
+    /// Returns a result as it was before a compaction shortened or removed it.
     pub fn original_result(&self, call: &CallId) -> Option<&Content> {
         self.original_results.get(call)
     }
@@ -270,7 +270,7 @@ impl Transcript {
     fn keep_originals(&mut self, before: Vec<(CallId, Content)>) {
         let now: BTreeMap<CallId, Content> = self.result_contents().into_iter().collect();
         for (call, content) in before.into_iter().filter(|(call, content)| now.get(call) != Some(content)) {
-            // What was made shorter twice was whole before the first time.
+            // If shortened twice, keep the original from before the first time.
             self.original_results.entry(call).or_insert(content);
         }
     }
@@ -285,7 +285,7 @@ impl Transcript {
         contents.collect()
     }
 
-    /// Calls whose results stand here, sent or about to be.
+    /// Returns the calls whose results are in the conversation, sent or pending.
     pub(in crate::run) fn result_calls(&self) -> BTreeSet<&CallId> {
         let parts = self.sealed.iter().flat_map(|said| &said.message.parts);
         let sealed = parts.filter_map(|part| match part {
@@ -295,11 +295,12 @@ impl Transcript {
         sealed.chain(self.results.iter().map(|(call, _)| call)).collect()
     }
 
-    /// Does what a recorded compaction says. Of what waits to be said, only results that it names are touched.
+    /// Applies a recorded compaction. Of the pending parts, it only affects results that it lists.
     ///
     /// # Errors
-    /// What it says would leave a call without its result, a result without its call, or two messages of
-    /// one side in a row.
+    ///
+    /// Fails if it would leave a call without its result, a result without its call, or two consecutive
+    /// messages with the same role.
     pub fn compact(&mut self, event: Compacted) -> Result<(), String> {
         let before = self.result_contents();
         self.apply_compaction(event)?;
@@ -359,7 +360,7 @@ impl Transcript {
         if parts.is_empty() {
             return None;
         }
-        // Two user messages in a row are refused by providers: the last one becomes longer.
+        // Providers refuse two consecutive user messages, so the last one is extended.
         let after = match self.sealed.last() {
             Some(last) if last.message.role == MessageRole::User => {
                 parts.splice(..0, last.message.parts.iter().cloned());
@@ -374,7 +375,7 @@ impl Transcript {
     }
 }
 
-/// The seals of all that follows a change are others: messages are new ones.
+/// Creates new messages, because the digests after a change differ.
 fn reseal_messages(messages: impl Iterator<Item = Message>) -> Arc<Vec<Arc<TranscriptEntry>>> {
     Arc::new(messages.map(TranscriptEntry::new).collect())
 }
@@ -384,7 +385,8 @@ fn count_answers(messages: &[Message]) -> u32 {
     u32::try_from(answers).unwrap_or(u32::MAX)
 }
 
-/// Drops the answers that made these calls, with the messages that hold their results. How many.
+/// Drops the answers that made these calls, and the messages with their results. Returns the number of
+/// answers.
 fn drop_calls(messages: &mut Vec<Message>, dropped: &BTreeSet<CallId>) -> Result<u32, String> {
     if dropped.is_empty() {
         return Ok(0);
@@ -438,14 +440,14 @@ fn bytes_out_of_line(part: &MessagePart) -> u64 {
     }
 }
 
-/// The next message of the user's side.
+/// The next user message.
 struct PendingMessage {
-    /// How many sealed messages it follows: not the last one, where it continues that.
+    /// Number of sealed messages before it, without the last one if it continues that.
     sealed_count: usize,
     entry: Arc<TranscriptEntry>,
 }
 
-/// The tool calls among `parts`, in order.
+/// Returns the tool calls among `parts`, in order.
 pub fn tool_uses(parts: &[MessagePart]) -> impl Iterator<Item = &ToolUse> {
     parts.iter().filter_map(|part| match part {
         MessagePart::ToolUse(tool) => Some(tool),

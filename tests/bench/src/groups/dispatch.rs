@@ -1,4 +1,4 @@
-//! Which group is measured how: its stores, coordinators and raw commits are made here and ended after it.
+//! Runs each group: creates its stores, coordinators and raw commits, and removes them afterwards.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,16 +22,16 @@ use crate::{
     report::{BenchReport, EffortLevel, FigureGroup},
 };
 
-/// What all groups are measured with.
+/// The setup that all groups share.
 pub(crate) struct BenchSetup {
     pub(crate) docket: PathBuf,
     pub(crate) place: BenchFolder,
-    /// A PostgreSQL server.
+    /// URL of a PostgreSQL server.
     pub(crate) postgres_server: Option<String>,
     pub(crate) effort: EffortLevel,
-    /// Finished runs in a full store.
+    /// Number of finished runs in a full store.
     pub(crate) finished_runs: usize,
-    /// How long a snapshot is held at least.
+    /// Minimum time for which a snapshot is held.
     pub(crate) snapshot_hold: Duration,
 }
 

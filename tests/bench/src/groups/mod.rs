@@ -1,4 +1,4 @@
-//! The measured groups: each module measures one part and gives its figures to the report.
+//! The measured groups: each module measures one part and adds its figures to the report.
 
 mod coordinator;
 mod dispatch;

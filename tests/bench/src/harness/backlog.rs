@@ -1,4 +1,4 @@
-//! Tasks for the measurements, put into a store and leased without a worker around them.
+//! Tasks for benchmarks, submitted to a store and leased without a real worker.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use docket_worker::{client::CoordinatorClient, secret::Secret};
 
 use crate::harness::synthetic_events::empty_base;
 
-/// Leases of the measurements outlast them: nothing renews them.
+/// Leases outlast the benchmark, because nothing renews them.
 pub(crate) const LEASE_MS: u64 = 600_000;
 
-/// A run in the measurement's hands.
+/// A run leased by the benchmark.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeasedRun {
     pub(crate) task: TaskId,
@@ -34,7 +34,7 @@ pub(crate) struct LeasedRun {
     pub(crate) seq: Seq,
 }
 
-/// A worker of the measurements: an incarnation and its requests' numbers.
+/// A benchmark worker: an incarnation and its request numbers.
 #[derive(Debug)]
 pub(crate) struct BenchWorker {
     incarnation: IncarnationId,
@@ -46,7 +46,7 @@ impl BenchWorker {
         Self { incarnation: IncarnationId(clock::new_id()), number: 0 }
     }
 
-    /// Its next request for at most `max` leases.
+    /// Builds its next request for at most `max` leases.
     pub(crate) fn next_lease_request(&mut self, max: u32, wait_ms: u64) -> LeaseRequest {
         self.number += 1;
         LeaseRequest {
@@ -65,7 +65,7 @@ impl BenchWorker {
     }
 }
 
-/// A task that asks nothing.
+/// Builds a task that does nothing.
 pub(crate) fn idle_task(model: ModelRef) -> TaskSpec {
     TaskSpec {
         title: "A task of docket bench".to_owned(),
@@ -102,7 +102,6 @@ pub(crate) fn unused_model() -> ModelRef {
     ModelRef { provider: "scripted".to_owned(), name: "bench".to_owned(), base_url: None }
 }
 
-/// Puts `bytes` into the store.
 pub(crate) async fn put_blob(
     store: &Arc<dyn Store>,
     clock: &Clock,
@@ -116,7 +115,7 @@ pub(crate) async fn put_blob(
     Ok(blob)
 }
 
-/// Submits `count` tasks in one go.
+/// Submits `count` tasks in one request.
 pub(crate) async fn submit_tasks(store: &Arc<dyn Store>, clock: &Clock, count: usize) -> anyhow::Result<()> {
     let spec = idle_task(unused_model());
     let tasks =
@@ -125,7 +124,6 @@ pub(crate) async fn submit_tasks(store: &Arc<dyn Store>, clock: &Clock, count: u
     Ok(())
 }
 
-/// Leases at most `max` tasks.
 pub(crate) async fn lease_tasks(
     store: &Arc<dyn Store>,
     clock: &Clock,
@@ -146,7 +144,7 @@ pub(crate) async fn lease_tasks(
     Ok(granted.leases.into_iter().map(held).collect())
 }
 
-/// `count` fresh runs, leased.
+/// Leases `count` new runs.
 pub(crate) async fn lease_new_runs(
     store: &Arc<dyn Store>,
     clock: &Clock,
@@ -170,7 +168,7 @@ pub(crate) fn run_ended_event(turn: Turn) -> NewEvent {
     RunEvent::from(ended).encode(turn)
 }
 
-/// Ends a run at the store with `event`, its last.
+/// Ends a run at the store with `event` as its last.
 pub(crate) async fn end_run(
     store: &Arc<dyn Store>,
     clock: &Clock,
@@ -188,7 +186,7 @@ pub(crate) async fn end_run(
     Ok(())
 }
 
-/// Ends a leased run that did nothing over HTTP, under its own token.
+/// Ends a leased run that did nothing, over HTTP with the run's own token.
 pub(crate) async fn end_lease(client: &CoordinatorClient, lease: &Lease) -> anyhow::Result<()> {
     let holder = client.with_token(Secret::new(&lease.token).context("the run's token is empty")?);
     let request = AppendRequest {

@@ -1,5 +1,5 @@
-//! Where measurements take place: a folder that goes with them, stores in it, a schema on the server that
-//! is dropped afterwards, and a coordinator on loopback in this process.
+//! The location of a benchmark: a temporary folder with its stores, a PostgreSQL schema that is dropped
+//! afterwards, and a coordinator on loopback in this process.
 
 use std::{
     fs, io,
@@ -20,18 +20,18 @@ use docket_coordinator::{
     },
 };
 
-/// Levels below the bench's folder at which removing is shared out: group, tree, the tree's own folders.
+/// Depth below the bench's folder at which removal is parallelized: group, tree, the tree's own folders.
 const PARALLEL_REMOVE_DEPTH: usize = 2;
-/// Threads that remove: a file system's journal has room for no more.
+/// Number of removing threads; more would only wait for the file system's journal.
 const REMOVERS_MAX: usize = 4;
 
-/// A folder of one run of the bench.
+/// The folder of one benchmark run.
 pub(crate) struct BenchFolder {
     folder: tempfile::TempDir,
 }
 
 impl BenchFolder {
-    /// A new folder under `parent`: what is measured is its file system.
+    /// Creates a folder under `parent`, whose file system is measured.
     pub(crate) fn new(parent: &Path) -> anyhow::Result<Self> {
         let folder =
             tempfile::Builder::new().prefix("docket-bench-").tempdir_in(parent).with_context(|| {
@@ -40,18 +40,18 @@ impl BenchFolder {
         Ok(Self { folder })
     }
 
-    /// Its path.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Removes it with all that is left in it.
+    /// Removes it with everything in it.
     pub(crate) fn remove(self) -> io::Result<()> {
         remove_contents(self.folder.path(), &[])?;
         self.folder.close()
     }
 
-    /// A folder in it.
+    /// Creates a subfolder.
     pub(crate) fn create_subfolder(&self, name: &str) -> anyhow::Result<PathBuf> {
         let part = self.folder.path().join(name);
         std::fs::create_dir_all(&part)?;
@@ -59,12 +59,12 @@ impl BenchFolder {
     }
 }
 
-/// Removes what is in `folder`, all but the entries named, on as many threads as help: a tree of 50,000
-/// files takes one thread for seconds.
+/// Removes the contents of `folder` except the named entries, with several threads: a tree of 50,000
+/// files takes one thread several seconds.
 pub(crate) fn remove_contents(folder: &Path, except: &[&str]) -> io::Result<()> {
     let kept = |path: &Path| path.file_name().is_some_and(|name| except.iter().any(|kept| name == *kept));
     let entries: Vec<PathBuf> = list_children(folder)?.into_iter().filter(|path| !kept(path)).collect();
-    // Below groups and their trees: enough parts for all threads, none of them large.
+    // Below groups and their trees there are enough parts for all threads, none of them large.
     let mut parts = entries.clone();
     for _ in 0..PARALLEL_REMOVE_DEPTH {
         let mut below = Vec::new();
@@ -80,7 +80,7 @@ pub(crate) fn remove_contents(folder: &Path, except: &[&str]) -> io::Result<()> 
     let threads = thread::available_parallelism().map_or(1, usize::from).min(REMOVERS_MAX);
     thread::scope(|scope| {
         for _ in 0..threads {
-            // What cannot be removed here is told by the whole's removal.
+            // Failures here are reported when the whole folder is removed.
             scope.spawn(|| {
                 while let Some(part) = next() {
                     drop(remove_path(&part))
@@ -104,13 +104,13 @@ fn remove_path(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A fresh SQLite store in `folder`.
+/// Opens a new SQLite store in `folder`.
 pub(crate) async fn open_sqlite(folder: &Path) -> anyhow::Result<Arc<dyn Store>> {
     let store = sqlite::open(&folder.join("docket.db")).await.context("the SQLite store cannot be opened")?;
     Ok(Arc::new(store))
 }
 
-/// A coordinator over a fresh SQLite store, and its token.
+/// A coordinator over a new SQLite store, and its token.
 pub(crate) struct ServedCoordinator {
     pub(crate) running: RunningServer,
     pub(crate) token: String,
@@ -123,12 +123,12 @@ impl ServedCoordinator {
         Self::start_with_store(open_sqlite(folder).await?).await
     }
 
-    /// The same over a store that is there.
+    /// The same over an existing store.
     pub(crate) async fn start_with_store(store: Arc<dyn Store>) -> anyhow::Result<Self> {
         Self::start_with_lease_time(store, None).await
     }
 
-    /// With leases of another length than usual.
+    /// With another lease time than the default.
     pub(crate) async fn start_with_lease_time(
         store: Arc<dyn Store>,
         lease_ms: Option<u64>,
@@ -145,15 +145,14 @@ impl ServedCoordinator {
         Ok(Self { running, token, store })
     }
 
-    /// Ends it.
     pub(crate) async fn shut_down(self) {
         self.running.shutdown().await;
         self.store.close().await;
     }
 }
 
-/// Measures in a schema of its own on `server`, which is dropped afterwards: docket's tables of other users are not
-/// touched.
+/// Measures in a separate schema on `server`, which is dropped afterwards, so that existing docket tables are
+/// untouched.
 pub(crate) async fn with_schema(
     server: &str,
     measure: impl AsyncFnOnce(String) -> anyhow::Result<()>,
@@ -168,7 +167,7 @@ pub(crate) async fn with_schema(
     measured
 }
 
-/// The PostgreSQL store in a schema.
+/// Opens the PostgreSQL store in a schema.
 pub(crate) async fn open_postgres(url: &str) -> anyhow::Result<Arc<dyn Store>> {
     let store = postgres::open(url).await.context("the PostgreSQL store cannot be opened")?;
     Ok(Arc::new(store))

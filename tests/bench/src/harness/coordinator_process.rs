@@ -1,5 +1,5 @@
-//! A coordinator in a process of its own, as `docket serve` starts it: what it takes of the machine can be told from what
-//! its clients take, who are this process.
+//! A coordinator in a separate process, started with `docket serve`, so that its resource usage can be
+//! distinguished from that of its clients, which are in this process.
 
 use std::{
     ffi::OsString,
@@ -22,16 +22,16 @@ use super::{
     process_stats,
 };
 
-/// One that does not answer by then does not start here.
+/// Time limit for the start.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often its answer is looked for.
+/// Polling interval for its reply.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long it may take to end.
+/// Time limit for the shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
-/// Leases outlast the measurement: nothing renews them.
+/// Leases outlast the benchmark, because nothing renews them.
 const LEASE_MS: &str = "3600000";
 
-/// A started coordinator. Dropping it kills it.
+/// A running coordinator, killed when dropped.
 pub(crate) struct CoordinatorProcess {
     child: ChildHandle,
     log: PathBuf,
@@ -39,7 +39,7 @@ pub(crate) struct CoordinatorProcess {
     token: Secret,
 }
 
-/// The home of a coordinator in `folder`, which nobody else may write to.
+/// Creates the home of a coordinator in `folder`, writable by no other user.
 pub(crate) fn create_home(folder: &Path) -> anyhow::Result<PathBuf> {
     let home = folder.join("home");
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&home);
@@ -48,8 +48,8 @@ pub(crate) fn create_home(folder: &Path) -> anyhow::Result<PathBuf> {
 }
 
 impl CoordinatorProcess {
-    /// Starts one on a free port of loopback, over the SQLite database of its home or over `store`, and waits until it
-    /// answers.
+    /// Starts a coordinator on a free port of loopback, over the SQLite database of its home or over `store`,
+    /// and waits until it responds.
     pub(crate) async fn start(site: &GroupSite, store: Option<&str>) -> anyhow::Result<Self> {
         let home = create_home(&site.folder)?;
         let log = site.folder.join("coordinator.log");
@@ -76,30 +76,30 @@ impl CoordinatorProcess {
         Ok(Self { child, log, url, token })
     }
 
-    /// Where it answers, as `HOST:PORT`.
+    /// Returns its address as `HOST:PORT`.
     pub(crate) fn address(&self) -> &str {
         self.url.strip_prefix("http://").unwrap_or(&self.url)
     }
 
-    /// Its administrator's token.
+    /// Returns its administrator token.
     pub(crate) const fn token(&self) -> &Secret {
         &self.token
     }
 
-    /// A client of its administrator.
+    /// Returns a client with the administrator token.
     pub(crate) fn client(&self) -> anyhow::Result<CoordinatorClient> {
         Ok(CoordinatorClient::new(&self.url, self.token.clone())?)
     }
 
-    /// Its resident memory, in kB.
+    /// Returns its resident memory, in kB.
     pub(crate) fn resident_kb(&self) -> anyhow::Result<f64> {
         Ok(process_stats::read_memory(self.child.pid())
-            .context("the coordinator's memory is not known")?
+            .context("the coordinator's memory is unknown")?
             .resident
             * 1024.0)
     }
 
-    /// The end of its log, for a reason.
+    /// Returns the end of its log, for error messages.
     pub(crate) fn log_tail(&self) -> String {
         log_tail(&self.log)
     }
@@ -111,7 +111,7 @@ impl CoordinatorProcess {
     }
 }
 
-/// Waits until it says where it answers.
+/// Waits until it announces its address.
 async fn wait_for_address(child: &mut ChildHandle, log: &Path) -> anyhow::Result<String> {
     let started = Instant::now();
     loop {
@@ -127,7 +127,7 @@ async fn wait_for_address(child: &mut ChildHandle, log: &Path) -> anyhow::Result
     }
 }
 
-/// The address in what `docket serve --json` says once it answers.
+/// Returns the address from the output of `docket serve --json`.
 fn announced_address(log: &str) -> Option<String> {
     let rows = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     rows.filter_map(|row| row["address"].as_str().map(str::to_owned)).next()

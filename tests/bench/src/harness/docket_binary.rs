@@ -1,5 +1,5 @@
-//! The docket binary that is measured: found before anything is measured, and started by the groups that measure docket's
-//! own processes.
+//! The docket binary under test: located before anything is measured, and started by the groups that measure
+//! docket's own processes.
 
 use std::{
     fs,
@@ -8,10 +8,10 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
-/// Of a process's log, what a reason quotes.
+/// Maximum number of characters of a log quoted in a reason.
 const QUOTED_CHARS_MAX: usize = 300;
 
-/// Finds the binary: the one that is named, or the one that was built beside this program.
+/// Finds the binary: the given one, or the one built next to this program.
 pub(crate) fn find_docket(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     let path = match named {
         Some(path) => std::path::absolute(path)?,
@@ -36,7 +36,7 @@ pub(crate) struct GroupSite {
 }
 
 impl GroupSite {
-    /// The same binary in a folder of this one.
+    /// Returns the same binary with a subfolder.
     pub(crate) fn create_subsite(&self, name: &str) -> anyhow::Result<Self> {
         let folder = self.folder.join(name);
         fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
@@ -44,7 +44,7 @@ impl GroupSite {
     }
 }
 
-/// The end of a process's log, for a reason.
+/// Returns the end of a process's log, for error messages.
 pub(crate) fn log_tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let flat: String = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,5 +1,5 @@
-//! The lightest HTTP client there is: one connection, requests written whole, answers read whole. Load
-//! must come from somewhere on the same cores, and should cost them as little as possible.
+//! A minimal HTTP client: one connection, complete requests, complete responses. The load comes from
+//! the same cores, so it should cost as little as possible.
 
 use anyhow::{Context as _, bail, ensure};
 use tokio::{
@@ -7,10 +7,10 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Largest answer that is read.
+/// Maximum size of a response.
 const RESPONSE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// A connection under one token.
+/// A connection with one token.
 pub(crate) struct HttpConnection {
     stream: TcpStream,
     head: String,
@@ -28,7 +28,7 @@ impl HttpConnection {
         Ok(Self { stream, head, buffer: Vec::with_capacity(4096) })
     }
 
-    /// Posts `body`; the body of a good answer.
+    /// Posts `body`; returns the body of a successful response.
     pub(crate) async fn post(&mut self, path: &str, body: &[u8]) -> anyhow::Result<&[u8]> {
         let mut request = Vec::with_capacity(body.len() + 512);
         request.extend_from_slice(b"POST ");
@@ -61,10 +61,10 @@ impl HttpConnection {
     }
 }
 
-/// Status, where the body begins, and its length; `None` while the head is not whole.
+/// Returns the status, the start of the body and its length; `None` while the head is incomplete.
 fn parse_response_head(bytes: &[u8]) -> anyhow::Result<Option<(u16, usize, usize)>> {
     let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
-    let head = std::str::from_utf8(&bytes[..end]).context("the answer's head is no text")?;
+    let head = std::str::from_utf8(&bytes[..end]).context("the response head is not UTF-8")?;
     let mut lines = head.split("\r\n");
     let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|word| word.parse().ok());
     let length = lines.find_map(|line| {

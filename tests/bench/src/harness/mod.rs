@@ -1,4 +1,4 @@
-//! What the groups are measured with: places, processes, a made-up model, made-up runs, clients that cost little.
+//! The benchmarks' tools: folders, processes, a synthetic model, synthetic runs, cheap clients.
 
 pub(crate) mod backlog;
 pub(crate) mod bench_folder;

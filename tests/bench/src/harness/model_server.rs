@@ -1,8 +1,8 @@
-//! A model that thinks nothing: OpenAI Chat Completions over HTTP on loopback, streamed, with the
-//! instants at which each request came and each answer's last byte went.
+//! A synthetic model: OpenAI Chat Completions over HTTP on loopback, streamed, recording when each
+//! request arrived and when the last byte of its response was sent.
 //!
-//! Every run has a path of its own, and with it a scenario: which tool is called at each turn, how often,
-//! and where the model holds its answer back until it is told to go on.
+//! Every run has its own path, and with it a scenario: which tool is called at each turn, how often, and
+//! where the model holds back its response until it is released.
 
 use std::{
     collections::HashMap,
@@ -31,15 +31,15 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Largest request that is read.
+/// Maximum size of a request.
 const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// A request that does not come for so long will not come.
+/// Time limit for a request to arrive.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the model calls at each turn.
+/// The tool that the model calls at each turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScenarioTool {
-    /// By turns `create_file` and `read_file`.
+    /// Alternately `create_file` and `read_file`.
     Files,
     /// `run_command` with `true`.
     Command,
@@ -49,20 +49,20 @@ pub(crate) enum ScenarioTool {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ModelScenario {
     pub(crate) tool: ScenarioTool,
-    /// Tool turns before the last word.
+    /// Number of tool turns before the final message.
     pub(crate) turns: usize,
-    /// The request (from 0) whose answer is held back, once.
+    /// The request (from 0) whose response is held back once.
     pub(crate) hold_at: Option<usize>,
 }
 
-/// A request, and its answer.
+/// A request and its response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestMark {
-    /// Which turn it asks for, from 0.
+    /// The requested turn, from 0.
     pub(crate) turn: usize,
-    /// Its head was read.
+    /// When its head was read.
     pub(crate) arrived_at: Instant,
-    /// The last piece of its answer was handed to the connection.
+    /// When the last piece of its response was handed to the connection.
     pub(crate) answered_at: Option<Instant>,
 }
 
@@ -76,11 +76,11 @@ struct ScenarioRun {
 struct ServerState {
     runs: Mutex<HashMap<String, ScenarioRun>>,
     arrivals: Notify,
-    /// Answers held back wait for a permit.
+    /// Held-back responses wait for a permit.
     release: Semaphore,
 }
 
-/// The server. Ends when dropped.
+/// The server, which ends when dropped.
 pub(crate) struct ModelServer {
     state: Arc<ServerState>,
     address: SocketAddr,
@@ -91,10 +91,10 @@ impl ModelServer {
     /// Starts on a free port of loopback.
     pub(crate) async fn start() -> anyhow::Result<Self> {
         let listener =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port for the made-up model")?;
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port for the synthetic model")?;
         let address = listener.local_addr()?;
         let listener = listener.tap_io(|stream| {
-            // Without it Nagle's algorithm, not docket, would be measured.
+            // Without it, Nagle's algorithm would be measured instead of docket.
             drop(stream.set_nodelay(true));
         });
         let shared = Arc::new(ServerState {
@@ -112,7 +112,7 @@ impl ModelServer {
         Ok(Self { state: shared, address, serving })
     }
 
-    /// A model that plays `scenario`, under a name of its own.
+    /// Returns a model that plays `scenario`, under its own name.
     pub(crate) fn model_ref(&self, run: &str, scenario: ModelScenario) -> ModelRef {
         self.state
             .runs()
@@ -124,7 +124,7 @@ impl ModelServer {
         }
     }
 
-    /// Waits until `count` requests of `run` have come; all of them.
+    /// Waits until `count` requests of `run` have arrived; returns all of them.
     pub(crate) async fn wait_for_requests(
         &self,
         run: &str,
@@ -133,7 +133,7 @@ impl ModelServer {
         self.wait_for_requests_within(run, count, ARRIVAL_TIMEOUT).await
     }
 
-    /// As [`ModelServer::requests`], where they take longer.
+    /// Like [`ModelServer::wait_for_requests`], with a longer time limit.
     pub(crate) async fn wait_for_requests_within(
         &self,
         run: &str,
@@ -158,12 +158,12 @@ impl ModelServer {
         }
     }
 
-    /// All requests of `run` so far.
+    /// Returns all requests of `run` so far.
     pub(crate) fn marks(&self, run: &str) -> Vec<RequestMark> {
         self.state.runs().get(run).map(|run| run.marks.clone()).unwrap_or_default()
     }
 
-    /// Lets the answer that is held back go.
+    /// Releases the held-back response.
     pub(crate) fn release(&self) {
         self.state.release.add_permits(1);
     }
@@ -177,11 +177,11 @@ impl Drop for ModelServer {
 
 impl ServerState {
     fn runs(&self) -> MutexGuard<'_, HashMap<String, ScenarioRun>> {
-        // Nothing panics under the lock, and marks are whole at any moment.
+        // No code panics while holding the lock, and marks are always consistent.
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the request; the scenario, and whether its answer is to be held back.
+    /// Records the request; returns the scenario, and whether its response is to be held back.
     fn record_arrival(&self, name: &str, turn: usize, came: Instant) -> Option<(ModelScenario, usize, bool)> {
         let mut runs = self.runs();
         let run = runs.get_mut(name)?;
@@ -221,7 +221,7 @@ async fn handle_request(
     let Some((scenario, mark, hold)) = shared.record_arrival(&run, turn, came) else { return bad_request() };
     shared.arrivals.notify_waiters();
     if hold {
-        // A client that goes away drops this and takes no permit.
+        // If the client disconnects, this is dropped and takes no permit.
         match shared.release.acquire().await {
             Ok(permit) => permit.forget(),
             Err(_) => return bad_request(),
@@ -246,7 +246,7 @@ fn bad_request() -> Response<Body> {
     response
 }
 
-/// The chunks of the answer to the request for `turn`.
+/// Returns the chunks of the response for `turn`.
 fn response_chunks(scenario: ModelScenario, turn: usize) -> Vec<String> {
     let chunk = |delta: Value, finish: Value| {
         json!({"id": "bench", "object": "chat.completion.chunk", "created": 0, "model": "bench",
@@ -281,7 +281,7 @@ fn scenario_call(scenario: ModelScenario, turn: usize) -> Option<(&'static str, 
     })
 }
 
-/// Whether the answer to the request for `turn` makes a file, under [`Tool::Files`].
+/// Returns whether the response for `turn` creates a file, with [`ScenarioTool::Files`].
 pub(crate) const fn creates_file(turn: usize) -> bool {
     turn.is_multiple_of(2)
 }

@@ -1,8 +1,8 @@
-//! What /proc says of a living process.
+//! Reads /proc data of a running process.
 
 use std::{fs, io};
 
-/// Clock ticks a second: the same on every Linux that docket runs on.
+/// Clock ticks per second: the same on every Linux that docket supports.
 const TICKS_PER_S: f64 = 100.0;
 
 /// Memory of a process, in MiB.
@@ -10,13 +10,13 @@ const TICKS_PER_S: f64 = 100.0;
 pub(crate) struct ProcessMemory {
     /// Resident, shared pages included.
     pub(crate) resident: f64,
-    /// Resident and its own; `None` where the kernel does not say.
+    /// Resident and private; `None` if the kernel does not report it.
     pub(crate) private: Option<f64>,
 }
 
-/// Memory of the process now.
+/// Reads the current memory of the process.
 pub(crate) fn read_memory(pid: i32) -> io::Result<ProcessMemory> {
-    // Both figures of one look: of two, the process may have grown between them.
+    // Both figures from one read: between two, the process may have grown.
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok().and_then(|rollup| {
         let private = parse_kib(&rollup, "Private_Clean:")? + parse_kib(&rollup, "Private_Dirty:")?;
         Some(ProcessMemory {
@@ -32,7 +32,7 @@ pub(crate) fn read_memory(pid: i32) -> io::Result<ProcessMemory> {
     Ok(ProcessMemory { resident, private: None })
 }
 
-/// Processor time of the process and of its children that have ended, in milliseconds.
+/// Returns the processor time of the process and its ended children, in milliseconds.
 pub(crate) fn read_cpu_ms(pid: i32) -> io::Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let ticks = stat_fields(&stat)
@@ -41,14 +41,14 @@ pub(crate) fn read_cpu_ms(pid: i32) -> io::Result<f64> {
     Ok(ticks * 1000.0 / TICKS_PER_S)
 }
 
-/// Children of `parent` that are run processes.
+/// Returns the children of `parent` that are run processes.
 pub(crate) fn run_process_pids(parent: i32) -> io::Result<Vec<i32>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
         };
-        // A process may end between the two.
+        // A process may end between the two reads.
         let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
         let is_child = stat_fields(&stat).and_then(|fields| fields[1].parse().ok()) == Some(parent);
         if is_child && fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| is_run_process(&line)) {
@@ -62,7 +62,8 @@ fn is_run_process(cmdline: &[u8]) -> bool {
     cmdline.split(|b| *b == 0).nth(1) == Some(b"run-process")
 }
 
-/// The fields of a stat line after the name, which may hold blanks: state is the first.
+/// Returns the fields of a stat line after the name, which may contain spaces; the first is the
+/// state.
 fn stat_fields(stat: &str) -> Option<Vec<&str>> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();

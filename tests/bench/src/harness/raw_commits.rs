@@ -1,8 +1,8 @@
-//! Raw commits: one connection, one row a commit, nothing else. What the stores' appends are compared
-//! with: through the same driver as the store's writer, driven as directly, on the same file system, with the same
+//! Raw commits: one connection, one row per commit, nothing else. The baseline for the stores' appends:
+//! through the same driver as the store's writer, driven as directly, on the same file system, with the same
 //! pragmas and payload.
 //!
-//! The only SQL outside `store/`, and none of it touches docket's own tables.
+//! The only SQL outside `store/`; none of it touches docket's own tables.
 
 use std::{
     path::Path,
@@ -14,7 +14,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::report::rate_per_second;
 
-/// As the SQLite store has them; see `store/sqlite/open.rs`.
+/// The same as the SQLite store's; see `store/sqlite/open.rs`.
 const PRAGMAS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 8000; \
                        PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -32768;";
 
@@ -25,7 +25,7 @@ pub(crate) enum RawCommits {
 }
 
 impl RawCommits {
-    /// A database of its own beside the store's.
+    /// Opens a separate database next to the store's.
     pub(crate) fn open_sqlite(folder: &Path) -> anyhow::Result<Self> {
         let conn =
             rusqlite::Connection::open(folder.join("raw.db")).context("the raw database cannot be opened")?;
@@ -37,7 +37,7 @@ impl RawCommits {
         Ok(Self::Sqlite(conn))
     }
 
-    /// A table of its own in the schema that `url` names by its search path.
+    /// Creates a separate table in the schema that `url` names by its search path.
     pub(crate) async fn open_postgres(url: &str) -> anyhow::Result<Self> {
         let mut conn = PgConnection::connect(url).await.context("the server cannot be reached")?;
         sqlx::query("CREATE TABLE raw (n BIGSERIAL PRIMARY KEY, hash BYTEA NOT NULL, payload TEXT NOT NULL)")
@@ -47,7 +47,7 @@ impl RawCommits {
         Ok(Self::Postgres(conn))
     }
 
-    /// Begins a transaction that sees what there is now, and goes on seeing it; for PostgreSQL.
+    /// Begins a transaction with a snapshot that stays fixed, on PostgreSQL.
     pub(crate) async fn hold_snapshot(&mut self) -> anyhow::Result<()> {
         if let Self::Postgres(conn) = self {
             sqlx::query("BEGIN ISOLATION LEVEL REPEATABLE READ").execute(&mut *conn).await?;
@@ -56,7 +56,7 @@ impl RawCommits {
         Ok(())
     }
 
-    /// Ends it.
+    /// Ends that transaction.
     pub(crate) async fn release_snapshot(&mut self) -> anyhow::Result<()> {
         if let Self::Postgres(conn) = self {
             sqlx::query("COMMIT").execute(&mut *conn).await?;
@@ -64,7 +64,7 @@ impl RawCommits {
         Ok(())
     }
 
-    /// Commits rows one by one for `time`; commits per second.
+    /// Commits rows one by one for `time`; returns commits per second.
     pub(crate) async fn measure_commits_per_s(
         &mut self,
         payload: &str,
@@ -72,7 +72,7 @@ impl RawCommits {
     ) -> anyhow::Result<f64> {
         let hash = blake3::hash(payload.as_bytes());
         match self {
-            // The connection answers on this thread, as the writer's does on its own.
+            // The connection replies on this thread, as the writer's does on its own.
             Self::Sqlite(conn) => tokio::task::block_in_place(|| {
                 let mut insert = conn.prepare_cached("INSERT INTO raw (hash, payload) VALUES (?, ?)")?;
                 let started = Instant::now();
@@ -96,9 +96,8 @@ impl RawCommits {
         }
     }
 
-    /// Ends the connection.
     pub(crate) async fn close(self) {
-        // What it wrote is thrown away with its folder or schema.
+        // Its data is removed with its folder or schema.
         match self {
             Self::Sqlite(conn) => drop(conn.close()),
             Self::Postgres(conn) => drop(conn.close().await),

@@ -1,6 +1,6 @@
-//! A run's stream as the `react` engine and its driver write it, made up to any length: what folds and
-//! verifies are measured on. Same events, same order and same kinds of content as a real run; payloads
-//! of some 500 bytes, as those of real runs between blobs. Pure.
+//! Synthetic event streams of any length, as the `react` engine and its driver write them, for
+//! measuring fold and verification. The same events, order and kinds of content as in a real run;
+//! payloads of about 500 bytes, like those of real runs between blobs. Pure.
 
 use docket_schema::{
     content::{BlobRef, Content, WorkspacePath},
@@ -22,12 +22,12 @@ use serde_json::json;
 
 use crate::harness::backlog::LeasedRun;
 
-/// A window that never fills: these runs are to grow.
+/// A window that never fills, so that these runs can grow.
 const WINDOW_TOKENS: u64 = 1 << 40;
-/// Files the made-up run works on, in turn.
+/// Number of files the synthetic run works on, in turn.
 const FILES: u32 = 60;
 
-/// A tool's answer as a model reads it: the first lines of a file.
+/// A tool's result as a model reads it: the first lines of a file.
 const READ_RESULT: &str = r#"1  //! Amounts: what a recipe asks for, and how it is read.
 2
 3  use std::fmt;
@@ -54,17 +54,17 @@ const READ_RESULT: &str = r#"1  //! Amounts: what a recipe asks for, and how it 
 24 }
 "#;
 
-/// A command of the model's.
+/// A command run by the model.
 const SHELL_COMMAND: &str = "cargo clippy --quiet --all-targets 2>&1 | head -40; git diff --stat";
 
-/// What a run of tests says.
+/// The output of a test run.
 const TEST_OUTPUT: &str = "exit status 101\nstdout:\nrunning 14 tests\ntest amounts::half_a_cup ... ok\ntest amounts::mixed_number ... FAILED\n\
     test units::grams ... ok\ntest units::unknown_is_kept ... ok\n\nfailures:\n\n---- amounts::mixed_number stdout ----\n\
     thread 'amounts::mixed_number' panicked at tests/amounts.rs:41:5:\nassertion `left == right` failed: 1 1/2 cups\n  \
     left: None\n right: Some(Amount { value: 1.5, unit: Some(\"cups\") })\nnote: run with `RUST_BACKTRACE=1` environment \
     variable to display a backtrace\n\ntest result: FAILED. 13 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n";
 
-/// What the model says before it calls a tool.
+/// The model's text before a tool call.
 const MODEL_TEXT: &str = "The unit is read in one place only, so the change belongs there. I look at how the number before it is \
     split off first: mixed numbers such as 1 1/2 hold a blank themselves, and the tests name them.";
 
@@ -75,8 +75,8 @@ pub(crate) fn empty_base() -> (WorkspaceBase, Vec<u8>) {
     (WorkspaceBase { manifest: BlobRef::for_bytes(&bytes), tree: manifest.tree_hash(), git: None }, bytes)
 }
 
-/// The events of a run of `turns` turns of one call each, not ended: `RunStarted`, then per turn what
-/// two appends of the driver hold.
+/// Returns the events of an unfinished run of `turns` turns of one call each: `RunStarted`, then per
+/// turn the content of two appends by the driver.
 pub(crate) fn run_events(task: TaskId, run: RunId, worker: IncarnationId, turns: u32) -> Vec<NewEvent> {
     let mut out = vec![RunEvent::from(run_started(task, run, worker)).encode(Turn(0))];
     for n in 1..=turns {
@@ -97,7 +97,7 @@ pub(crate) fn run_events(task: TaskId, run: RunId, worker: IncarnationId, turns:
     out
 }
 
-/// The events as a store gives them back, chained.
+/// Returns the events chained, as a store returns them.
 pub(crate) fn chain_events(run: RunId, events: Vec<NewEvent>, at: Timestamp) -> Vec<Envelope> {
     let mut head = Head::EMPTY;
     let mut out = Vec::with_capacity(events.len());
@@ -122,12 +122,12 @@ pub(crate) fn chain_events(run: RunId, events: Vec<NewEvent>, at: Timestamp) -> 
     out
 }
 
-/// One event as appends of the other figures carry it: a tool's result.
+/// Returns one event as the appends of other figures use it: a tool's result.
 pub(crate) fn tool_result_event(n: u32) -> NewEvent {
     RunEvent::from(tool_finished(Turn(n))).encode(Turn(n))
 }
 
-/// What a turn does: a third each of reading, editing, and running something.
+/// The activity of a turn: a third each of reading, editing, and running a command.
 enum TurnActivity {
     Edits,
     Reads,
@@ -152,7 +152,7 @@ fn file_path(turn: Turn) -> WorkspacePath {
     WorkspacePath::new(format!("src/kitchen/part_{:02}.rs", turn.0 % FILES)).expect("a plain relative path")
 }
 
-/// The blobs that a run of `turns` turns names.
+/// Returns the blobs that a run of `turns` turns references.
 pub(crate) fn run_blobs(turns: u32) -> Vec<Vec<u8>> {
     let files = (0..=turns).map(Turn).filter(|turn| changes_file(*turn)).map(|turn| format!("file {turn}"));
     let pinned = ["system", "tools", "task"].map(str::to_owned);
@@ -160,20 +160,20 @@ pub(crate) fn run_blobs(turns: u32) -> Vec<Vec<u8>> {
 }
 
 fn blob_hash(turn: Turn, what: &str) -> BlobHash {
-    BlobHash::of(format!("{what} {turn}").as_bytes())
+    BlobHash::hash_bytes(format!("{what} {turn}").as_bytes())
 }
 
 fn decision_hash(turn: Turn, what: &str) -> DecisionHash {
-    DecisionHash::of(format!("{what} {turn}").as_bytes())
+    DecisionHash::hash_bytes(format!("{what} {turn}").as_bytes())
 }
 
 fn model_ref() -> ModelRef {
     ModelRef { provider: "openai".to_owned(), name: "bench".to_owned(), base_url: None }
 }
 
-/// The start of a run whose prompts are stored, and which may go on for long.
+/// Returns the start of a long run whose prompts are stored.
 pub(crate) fn long_run_started(held: LeasedRun, prompts: RunPrompts) -> RunStarted {
-    // What fails in it fails again and again, and nobody is to be asked.
+    // Its commands fail repeatedly, and no approval is requested.
     let settings = RunSettings {
         turns_max: 1_000_000,
         same_error_max: 0,
@@ -279,7 +279,7 @@ fn tool_requested(turn: Turn) -> ToolRequested {
     }
 }
 
-/// The result of the one call of a turn.
+/// Returns the result of the only call of a turn.
 pub(crate) fn tool_finished(turn: Turn) -> ToolFinished {
     let mut facts = ToolFacts {
         read: vec![FileVersion { path: file_path(turn), hash: blob_hash(turn, "file") }],
@@ -309,7 +309,7 @@ pub(crate) fn tool_finished(turn: Turn) -> ToolFinished {
     }
 }
 
-/// The snapshot after it, where it changed a file.
+/// Returns the snapshot after the turn, if it changed a file.
 pub(crate) fn turn_snapshot(turn: Turn) -> Option<SnapshotTaken> {
     changes_file(turn).then(|| snapshot_taken(turn))
 }
@@ -319,7 +319,7 @@ fn snapshot_taken(turn: Turn) -> SnapshotTaken {
     SnapshotTaken {
         changes: vec![PathChange { path: file_path(turn), entry: Some(entry) }],
         git_changes: Vec::new(),
-        tree: TreeHash::of(format!("tree {turn}").as_bytes()),
+        tree: TreeHash::hash_bytes(format!("tree {turn}").as_bytes()),
         left_out: Vec::new(),
         more: false,
     }

@@ -1,5 +1,5 @@
-//! The made-up run again, with the engine's own decisions and requests between its answers and results: what
-//! verification and a resume are measured on. Nothing is read or written but memory.
+//! A synthetic run with the engine's own decisions and requests between its replies and results, for
+//! measuring verification and resume. Entirely in memory.
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use docket_worker::{
 
 use crate::harness::{backlog::LeasedRun, synthetic_events};
 
-/// A run as its log holds it, and the blobs that it names.
+/// A run as recorded in its log, and the blobs that it references.
 pub(crate) struct SyntheticRun {
     pub(crate) events: Vec<NewEvent>,
     pub(crate) blobs: Vec<Vec<u8>>,
@@ -26,7 +26,7 @@ pub(crate) struct SyntheticRun {
 }
 
 impl SyntheticRun {
-    /// A run of at least `count` events, in the middle of it: the engine is to decide next.
+    /// Creates a run of at least `count` events, unfinished: the engine decides next.
     pub(crate) async fn new(held: LeasedRun, count: usize) -> anyhow::Result<Self> {
         let specs = tools::core_tool_specs();
         let project = prompt::ProjectLayer::default();

@@ -1,4 +1,4 @@
-//! A real supervisor for the measurements: `docket worker` as a child process with a home of its own.
+//! A real supervisor for benchmarks: `docket worker` as a child process with its own home.
 
 use std::{
     ffi::OsString,
@@ -15,21 +15,21 @@ use super::{
     docket_binary::{GroupSite, log_tail},
 };
 
-/// A worker that has not reported by then does not start here.
+/// Time limit for the worker's first report.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often its report is looked for.
+/// Polling interval for its report.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long it may take to end its runs.
+/// Time limit for ending its runs.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// A started supervisor. Dropping it kills it.
+/// A running supervisor, killed when dropped.
 pub(crate) struct WorkerProcess {
     child: ChildHandle,
     log: PathBuf,
 }
 
 impl WorkerProcess {
-    /// Starts a supervisor with `slots` slots for `served`, and waits until it asks for work.
+    /// Starts a supervisor with `slots` slots for `served`, and waits until it requests work.
     pub(crate) async fn start(
         site: &GroupSite,
         served: &ServedCoordinator,
@@ -38,7 +38,7 @@ impl WorkerProcess {
         Self::start_named("bench", site, served, slots).await
     }
 
-    /// The same, one of several: each has a folder of its own.
+    /// The same for one of several, each with its own folder.
     pub(crate) async fn start_named(
         name: &str,
         site: &GroupSite,
@@ -76,7 +76,7 @@ impl WorkerProcess {
         Ok(worker)
     }
 
-    /// Waits until the coordinator has heard of it.
+    /// Waits until the coordinator has received its report.
     async fn wait_until_ready(&mut self, name: &str, served: &ServedCoordinator) -> anyhow::Result<()> {
         let (store, started) = (served.running.handle().store(), Instant::now());
         loop {
@@ -89,17 +89,16 @@ impl WorkerProcess {
                 bail!("the worker ended ({:?}): {}", ended?, self.log_tail());
             }
             if started.elapsed() > START_TIMEOUT {
-                bail!("the worker asked for no work within {START_TIMEOUT:?}: {}", self.log_tail());
+                bail!("the worker requested no work within {START_TIMEOUT:?}: {}", self.log_tail());
             }
         }
     }
 
-    /// Its process id.
     pub(crate) fn pid(&self) -> i32 {
         self.child.pid()
     }
 
-    /// The end of its log, for a reason.
+    /// Returns the end of its log, for error messages.
     pub(crate) fn log_tail(&self) -> String {
         log_tail(&self.log)
     }

@@ -1,15 +1,15 @@
-//! How much is measured: the counts and times of every group, for each effort. The only place that says any of them.
+//! How much is measured: the counts and times of every group, for each effort level. Their only definition.
 
 use std::time::Duration;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EffortLevel {
-    /// Enough for medians to repeat.
+    /// Enough for reproducible medians.
     Full,
-    /// Enough for figures of the right size.
+    /// Enough for the right order of magnitude.
     Quick,
-    /// The least that gives every figure a value: for tests of the bench itself.
+    /// The minimum that gives every figure a value, for tests of the bench itself.
     Smoke,
 }
 
@@ -22,110 +22,110 @@ impl EffortLevel {
         }
     }
 
-    /// Rounds in which what is compared takes turns.
+    /// Number of rounds in which the compared measurements alternate.
     pub(crate) const fn rounds(self) -> usize {
         self.choose(5, 2, 1)
     }
 
-    /// Length of one turn of a round.
+    /// Length of one slice of a round.
     pub(crate) const fn round_slice(self) -> Duration {
         let ms = Duration::from_millis;
         self.choose(ms(150), ms(100), ms(50))
     }
 
-    /// The same where runs append as live ones do: more than one append of each.
+    /// The same for runs that append like live ones: more than one append each.
     pub(crate) const fn live_slice(self) -> Duration {
         let ms = Duration::from_millis;
         self.choose(ms(4000), ms(1000), ms(750))
     }
 
-    /// Folds of one log, the fastest of which counts.
+    /// Number of folds of one log, of which the fastest counts.
     pub(crate) const fn folds(self) -> usize {
         self.choose(20, 5, 1)
     }
 
-    /// Submits whose start is timed.
+    /// Number of submits whose start is timed.
     pub(crate) const fn latency_samples(self) -> usize {
         self.choose(200, 50, 5)
     }
 
-    /// Bulk submits of the drain.
+    /// Number of bulk submits of the drain.
     pub(crate) const fn bulk_submits(self) -> usize {
         self.choose(8, 3, 1)
     }
 
-    /// Runs of 30 turns.
+    /// Number of runs of 30 turns.
     pub(crate) const fn timed_runs(self) -> usize {
         self.choose(5, 2, 1)
     }
 
-    /// Runs one by one on an idle queue.
+    /// Number of single runs on an idle queue.
     pub(crate) const fn lone_runs(self) -> usize {
         self.choose(30, 8, 2)
     }
 
-    /// Tasks of the drain with run processes.
+    /// Number of tasks of the drain with run processes.
     pub(crate) const fn isolated_tasks(self) -> usize {
         self.choose(60, 12, 4)
     }
 
-    /// Run processes that are killed.
+    /// Number of run processes that are killed.
     pub(crate) const fn killed_runs(self) -> usize {
         self.choose(5, 2, 1)
     }
 
-    /// The lease of a worker that is killed: as usual, or so short that it shows that it works.
+    /// The lease time of a killed worker: the default, or short enough to show that it works.
     pub(crate) const fn lease_time(self) -> Duration {
         let seconds = Duration::from_secs;
         self.choose(seconds(30), seconds(3), seconds(3))
     }
 
-    /// Tasks that one worker finishes over HTTP.
+    /// Number of tasks that one worker finishes over HTTP.
     pub(crate) const fn drained_tasks(self) -> usize {
         self.choose(20_000, 1000, 250)
     }
 
-    /// Files of the repository that is captured.
+    /// Number of files in the captured repository.
     pub(crate) const fn tree_files(self) -> usize {
         self.choose(50_000, 5000, 500)
     }
 
-    /// Snapshots of each kind.
+    /// Number of snapshots of each kind.
     pub(crate) const fn snapshots_per_kind(self) -> usize {
         self.choose(15, 9, 3)
     }
 
-    /// Turns of the run whose storage is weighed: with those after them at most as many as a task may have.
+    /// Turns of the run whose storage is measured: with the later ones, at most as many as a task may have.
     pub(crate) const fn stored_turns(self) -> u32 {
         self.choose(990, 200, 40)
     }
 
-    /// Usual edits.
+    /// Number of typical edits.
     pub(crate) const fn edits(self) -> usize {
         self.choose(2000, 200, 20)
     }
 
-    /// Edits of a large file.
+    /// Number of edits of a large file.
     pub(crate) const fn large_edits(self) -> usize {
         self.choose(15, 3, 1)
     }
 
-    /// Finished runs in a store.
+    /// Number of finished runs in a store.
     pub(crate) const fn finished_runs(self) -> u32 {
         self.choose(1000, 100, 20)
     }
 
-    /// Files of the tree that is searched.
+    /// Number of files in the searched tree.
     pub(crate) const fn searched_files(self) -> usize {
         self.choose(5000, 1000, 1000)
     }
 
-    /// Searches of it.
+    /// Number of searches.
     pub(crate) const fn searches(self) -> usize {
         self.choose(15, 5, 5)
     }
 
-    /// Processes started bare and sandboxed.
+    /// Number of processes started with and without the sandbox.
     pub(crate) const fn spawns(self) -> usize {
         self.choose(40, 10, 5)
     }

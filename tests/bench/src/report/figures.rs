@@ -1,11 +1,11 @@
-//! The table of figures: name, unit, target, group. The only place that says any of them.
+//! The table of figures: name, unit, target, group. Their only definition.
 
 use crate::report::FigureGroup;
 
-/// What a figure must not fall below, or exceed.
+/// The limit for a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum FigureTarget {
-    /// Nothing was promised.
+    /// No target.
     None,
     /// At least this.
     AtLeast(f64),
@@ -14,7 +14,7 @@ pub(crate) enum FigureTarget {
 }
 
 impl FigureTarget {
-    /// Whether `value` meets it; `None` where nothing was promised.
+    /// Returns whether `value` meets the target; `None` if there is none.
     pub(crate) fn is_met(self, value: f64) -> Option<bool> {
         match self {
             Self::None => None,
@@ -24,17 +24,17 @@ impl FigureTarget {
     }
 }
 
-/// What a figure can be at least.
+/// The smallest possible value of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LowerBound {
-    /// More than nothing: a time, a rate, a size.
+    /// Greater than zero: a time, a rate, a size.
     AboveZero,
-    /// Nothing: a time or a count of what need not occur.
+    /// Zero: a time or a count of something that need not occur.
     Zero,
 }
 
 impl LowerBound {
-    /// Whether `value` can be true.
+    /// Returns whether `value` is possible.
     pub(crate) fn allows(self, value: f64) -> bool {
         match self {
             Self::AboveZero => value > 0.0,
@@ -43,15 +43,15 @@ impl LowerBound {
     }
 }
 
-/// A figure that its group owes wherever it is measured.
+/// A figure that its group must provide whenever it is measured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BenchFigure {
     pub(crate) name: &'static str,
     pub(crate) group: FigureGroup,
     pub(crate) target: FigureTarget,
-    /// What it can be at least. A figure that is less was not measured.
+    /// The smallest possible value. A smaller one means it was not measured.
     pub(crate) lower_bound: LowerBound,
-    /// One line for a person.
+    /// A one-line description.
     pub(crate) description: &'static str,
 }
 
@@ -86,32 +86,32 @@ const fn without_target(group: FigureGroup, name: &'static str, what: &'static s
 }
 
 impl BenchFigure {
-    /// The same, which may be nothing.
+    /// The same figure with zero allowed.
     const fn with_zero_allowed(self) -> Self {
         Self { lower_bound: LowerBound::Zero, ..self }
     }
 }
 
-/// All figures, in the order they are shown.
+/// All figures, in display order.
 pub(crate) const FIGURES: [BenchFigure; 127] = [
     at_most(
         FigureGroup::Turns,
         "turn_overhead_ms_p50",
         5.0,
-        "answer's last byte to next request, file tools, fsynced",
+        "last byte of a response to the next request, file tools, fsynced",
     ),
     at_most(FigureGroup::Turns, "turn_overhead_ms_p95", 15.0, "the same, 95 of 100"),
     at_most(
         FigureGroup::Turns,
         "turn_overhead_500_messages_ms_p50",
         10.0,
-        "the same behind a history of 500 messages",
+        "the same with a history of 500 messages",
     ),
     without_target(FigureGroup::Turns, "turn_overhead_read_ms_p50", "of these, turns that read a file"),
     without_target(
         FigureGroup::Turns,
         "turn_overhead_write_ms_p50",
-        "of these, turns that make one: with a snapshot",
+        "of these, turns that create a file, with a snapshot",
     ),
     at_most(
         FigureGroup::Turns,
@@ -124,7 +124,7 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         FigureGroup::Turns,
         "cold_start_ms",
         100.0,
-        "submit to the run's first model request, lease included",
+        "submit to the run's first model request, including the lease",
     ),
     at_most(FigureGroup::Turns, "run_30_turns_ms", 600.0, "submit to end of a run of 30 tool turns"),
     at_most(
@@ -137,11 +137,11 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         FigureGroup::Latency,
         "submit_to_start_ms_p50",
         2.0,
-        "submit acknowledged to lease in a waiting worker's hands; 0 where it was there first",
+        "submit acknowledged to lease received by a waiting worker; 0 if the lease came first",
     )
     .with_zero_allowed(),
     at_most(FigureGroup::Latency, "submit_to_start_ms_p99", 5.0, "the same, 99 of 100").with_zero_allowed(),
-    without_target(FigureGroup::Latency, "submit_sent_to_start_ms_p50", "submit sent to lease in hands"),
+    without_target(FigureGroup::Latency, "submit_sent_to_start_ms_p50", "submit sent to lease received"),
     without_target(
         FigureGroup::Latency,
         "submit_acknowledged_ms_p50",
@@ -153,101 +153,101 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         FigureGroup::Sqlite,
         "steps_50_runs_per_s",
         30_000.0,
-        "50 runs at once, one durable step after the other each",
+        "50 concurrent runs, each with one durable step after the other",
     ),
-    without_target(FigureGroup::Sqlite, "steps_50_runs_ratio", "the same over raw commits"),
-    without_target(FigureGroup::Sqlite, "raw_commits_per_s_sqlite", "one connection, one row a commit"),
+    without_target(FigureGroup::Sqlite, "steps_50_runs_ratio", "the same, relative to raw commits"),
+    without_target(FigureGroup::Sqlite, "raw_commits_per_s_sqlite", "one connection, one row per commit"),
     without_target(FigureGroup::Sqlite, "appends_per_s_sqlite", "32 writers, 32 runs"),
-    at_least(FigureGroup::Sqlite, "append_ratio_sqlite", 5.0, "32 writers over raw commits"),
-    without_target(FigureGroup::Sqlite, "append_alone_ms_p50_sqlite", "one writer, nobody else"),
+    at_least(FigureGroup::Sqlite, "append_ratio_sqlite", 5.0, "32 writers, relative to raw commits"),
+    without_target(FigureGroup::Sqlite, "append_alone_ms_p50_sqlite", "a single writer"),
     without_target(
         FigureGroup::Sqlite,
         "append_ms_p99_sqlite",
-        "32 writers of 16 events, while the log is copied back",
+        "32 writers of 16 events each, during checkpoints",
     ),
     without_target(
         FigureGroup::Sqlite,
         "append_p99_checkpoints_ratio_sqlite",
-        "that, over a log that is never copied back",
+        "the same, relative to a log without checkpoints",
     ),
     at_least(
         FigureGroup::Sqlite,
         "appends_one_run_serial_ratio",
         0.5,
-        "one run, one after the other, over raw commits",
+        "one run, one after the other, relative to raw commits",
     ),
     without_target(FigureGroup::Sqlite, "appends_one_run_serial_per_s", "the same, as a rate"),
     at_least(
         FigureGroup::Sqlite,
         "appends_one_run_32_in_flight_per_s",
         10_000.0,
-        "one run, 32 appends under way",
+        "one run, 32 appends in flight",
     ),
     at_least(
         FigureGroup::Sqlite,
         "events_one_run_16_an_append_per_s",
         10_000.0,
-        "one run, serial, 16 events an append",
+        "one run, serial, 16 events per append",
     ),
     at_least(
         FigureGroup::Postgres,
         "steps_50_runs_per_s_postgres",
         30_000.0,
-        "50 runs at once, one durable step after the other each",
+        "50 concurrent runs, each with one durable step after the other",
     ),
-    without_target(FigureGroup::Postgres, "steps_50_runs_ratio_postgres", "the same over raw commits"),
-    without_target(FigureGroup::Postgres, "raw_commits_per_s_postgres", "one connection, one row a commit"),
+    without_target(FigureGroup::Postgres, "steps_50_runs_ratio_postgres", "the same, relative to raw commits"),
+    without_target(FigureGroup::Postgres, "raw_commits_per_s_postgres", "one connection, one row per commit"),
     without_target(FigureGroup::Postgres, "appends_per_s_postgres", "32 writers, 32 runs"),
-    at_least(FigureGroup::Postgres, "append_ratio_postgres", 5.0, "32 writers over raw commits"),
-    without_target(FigureGroup::Postgres, "append_alone_ms_p50_postgres", "one writer, nobody else"),
+    at_least(FigureGroup::Postgres, "append_ratio_postgres", 5.0, "32 writers, relative to raw commits"),
+    without_target(FigureGroup::Postgres, "append_alone_ms_p50_postgres", "a single writer"),
     at_least(
         FigureGroup::Postgres,
         "appends_one_run_serial_ratio_postgres",
         0.5,
-        "one run, serial, over raw commits",
+        "one run, serial, relative to raw commits",
     ),
     without_target(FigureGroup::Postgres, "appends_one_run_serial_per_s_postgres", "the same, as a rate"),
     at_least(
         FigureGroup::Postgres,
         "appends_one_run_32_in_flight_per_s_postgres",
         10_000.0,
-        "one run, 32 appends under way",
+        "one run, 32 appends in flight",
     ),
     at_least(
         FigureGroup::Postgres,
         "events_one_run_16_an_append_per_s_postgres",
         10_000.0,
-        "one run, serial, 16 events an append",
+        "one run, serial, 16 events per append",
     ),
-    without_target(FigureGroup::Http, "raw_commits_per_s_http", "SQLite, beside the appends over HTTP"),
+    without_target(FigureGroup::Http, "raw_commits_per_s_http", "SQLite, alternating with the appends over HTTP"),
     without_target(
         FigureGroup::Http,
         "appends_per_s_http",
-        "32 connections, one event a request, clients on this machine too",
+        "32 connections, one event per request, clients on the same machine",
     ),
-    at_least(FigureGroup::Http, "append_http_ratio", 3.0, "the same over raw commits"),
-    without_target(FigureGroup::Http, "append_http_alone_ms_p50", "one connection, nobody else"),
+    at_least(FigureGroup::Http, "append_http_ratio", 3.0, "the same, relative to raw commits"),
+    without_target(FigureGroup::Http, "append_http_alone_ms_p50", "a single connection"),
     at_least(
         FigureGroup::Http,
         "drain_http_tasks_per_s",
         25_000.0,
-        "tasks that do nothing, one worker over HTTP on this process",
+        "tasks that do nothing, one worker over HTTP in this process",
     ),
-    without_target(FigureGroup::Http, "drain_http_ratio", "the same over raw commits"),
-    without_target(FigureGroup::Http, "events_per_s_http_8_a_request", "32 connections, 8 events a request"),
+    without_target(FigureGroup::Http, "drain_http_ratio", "the same, relative to raw commits"),
+    without_target(FigureGroup::Http, "events_per_s_http_8_a_request", "32 connections, 8 events per request"),
     at_least(
         FigureGroup::Drain,
         "submit_alone_per_s",
         2200.0,
-        "one task a submit, one after the other, at the store",
+        "one task per submit, one after the other, at the store",
     ),
     at_least(
         FigureGroup::Drain,
         "submit_ten_in_flight_per_s",
         4100.0,
-        "one task a submit, ten at a time, at the store",
+        "one task per submit, ten at a time, at the store",
     ),
-    at_least(FigureGroup::Drain, "submit_bulk_per_s", 66_000.0, "1,000 tasks a submit, at the store"),
+    at_least(FigureGroup::Drain, "submit_bulk_per_s", 66_000.0, "1,000 tasks per submit, at the store"),
     at_least(
         FigureGroup::Drain,
         "drain_tasks_per_s",
@@ -264,7 +264,7 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         FigureGroup::DrainPostgres,
         "submit_alone_per_s_postgres",
         2200.0,
-        "one task a submit, one after the other",
+        "one task per submit, one after the other",
     ),
     at_least(
         FigureGroup::DrainPostgres,
@@ -272,7 +272,7 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         4100.0,
         "the same, ten at a time",
     ),
-    at_least(FigureGroup::DrainPostgres, "submit_bulk_per_s_postgres", 66_000.0, "1,000 tasks a submit"),
+    at_least(FigureGroup::DrainPostgres, "submit_bulk_per_s_postgres", 66_000.0, "1,000 tasks per submit"),
     at_least(
         FigureGroup::DrainPostgres,
         "drain_tasks_per_s_postgres",
@@ -289,18 +289,18 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         FigureGroup::DrainPostgres,
         "drain_beside_held_snapshot_ratio",
         0.8,
-        "leases of ten beside a snapshot held over thousands of finished tasks, over without",
+        "leases of ten during a snapshot held over thousands of finished tasks, relative to none",
     ),
     without_target(
         FigureGroup::DrainPostgres,
         "drain_snapshot_held_s",
-        "how long that snapshot had been held by then",
+        "how long that snapshot had been held",
     ),
     at_most(
         FigureGroup::DrainPostgres,
         "submit_to_start_ms_p50_postgres",
         2.0,
-        "submit acknowledged to lease in a waiting worker's hands; 0 where it was there first",
+        "submit acknowledged to lease received by a waiting worker; 0 if the lease came first",
     )
     .with_zero_allowed(),
     at_most(FigureGroup::DrainPostgres, "submit_to_start_ms_p99_postgres", 5.0, "the same, 99 of 100")
@@ -308,7 +308,7 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
     without_target(
         FigureGroup::DrainPostgres,
         "submit_sent_to_start_ms_p50_postgres",
-        "submit sent to lease in hands",
+        "submit sent to lease received",
     ),
     without_target(
         FigureGroup::DrainPostgres,
@@ -320,9 +320,9 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         "finished_events",
         "events of the finished runs of --finished-runs",
     ),
-    at_most(FigureGroup::Finished, "finished_lease_ratio", 1.5, "a lease beside them, over an empty store"),
+    at_most(FigureGroup::Finished, "finished_lease_ratio", 1.5, "a lease with them, relative to an empty store"),
     at_most(FigureGroup::Finished, "finished_append_ratio", 1.5, "an append, likewise"),
-    at_most(FigureGroup::Finished, "finished_ps_ratio", 1.5, "what ps and queue read, likewise"),
+    at_most(FigureGroup::Finished, "finished_ps_ratio", 1.5, "the queries of ps and queue, likewise"),
     without_target(
         FigureGroup::FinishedPostgres,
         "finished_events_postgres",
@@ -332,44 +332,44 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         FigureGroup::FinishedPostgres,
         "finished_lease_ratio_postgres",
         1.5,
-        "a lease beside them, over an empty store",
+        "a lease with them, relative to an empty store",
     ),
     at_most(FigureGroup::FinishedPostgres, "finished_append_ratio_postgres", 1.5, "an append, likewise"),
     at_most(
         FigureGroup::FinishedPostgres,
         "finished_ps_ratio_postgres",
         1.5,
-        "what ps and queue read, likewise",
+        "the queries of ps and queue, likewise",
     ),
     without_target(
         FigureGroup::Overview,
         "overview_tasks",
-        "tasks in the store: half wait, a quarter had runs",
+        "tasks in the store: half are waiting, a quarter had runs",
     ),
     at_most(
         FigureGroup::Overview,
         "overview_ms_p95",
         100.0,
-        "the overview over HTTP, as the dashboard's first page asks for it",
+        "the overview over HTTP, as the dashboard's first page requests it",
     ),
     without_target(FigureGroup::OverviewPostgres, "overview_tasks_postgres", "likewise"),
     at_most(FigureGroup::OverviewPostgres, "overview_ms_p95_postgres", 100.0, "likewise"),
     without_target(
         FigureGroup::Followers,
         "followers_none_append_ms_p50",
-        "an append over HTTP, 100 runs at two a second each, nobody following",
+        "an append over HTTP, 100 runs at two per second each, without followers",
     ),
     at_most(
         FigureGroup::Followers,
         "followers_append_ratio",
         1.1,
-        "the same with 1,000 followers, over without",
+        "the same with 1,000 followers, relative to none",
     ),
     without_target(FigureGroup::Followers, "followers_append_p95_ratio", "likewise, 95 of 100"),
     without_target(
         FigureGroup::Followers,
         "followers_events",
-        "events that came to the followers: all, once, in order",
+        "events received by the followers: all, once, in order",
     ),
     at_most(
         FigureGroup::Followers,
@@ -385,7 +385,7 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
     without_target(
         FigureGroup::Turns,
         "drain_isolated_tasks_per_s",
-        "a run process each, scripted model, at the worker's slots",
+        "one run process each, scripted model, at the worker's slots",
     ),
     at_least(
         FigureGroup::Fold,
@@ -414,7 +414,7 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         FigureGroup::Fold,
         "resume_1500_ms",
         30.0,
-        "lease in hand to the next request in bytes, 1,500 events over HTTP, no files",
+        "lease to the next encoded request, 1,500 events over HTTP, no files",
     ),
     at_most(
         FigureGroup::Fold,
@@ -425,7 +425,7 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
     without_target(FigureGroup::Fold, "read_events_per_s", "read from the store alone"),
     without_target(FigureGroup::Fold, "fold_event_bytes", "mean payload of the folded events"),
     at_most(FigureGroup::Turns, "rss_run_mb", 15.0, "resident memory of a run process after 30 turns"),
-    without_target(FigureGroup::Turns, "rss_run_private_mb", "of it, not shared with other processes"),
+    without_target(FigureGroup::Turns, "rss_run_private_mb", "the part not shared with other processes"),
     at_most(FigureGroup::Turns, "rss_supervisor_mb", 25.0, "resident memory of the supervisor"),
     at_most(
         FigureGroup::Turns,
@@ -437,28 +437,28 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         FigureGroup::Workers,
         "worker_killed_to_running_ms",
         30_000.0,
-        "kill -9 of a worker to the next request of its runs at another, the lease's end included",
+        "kill -9 of a worker to the next request of its runs on another, including the lease's expiry",
     ),
     without_target(
         FigureGroup::Workers,
         "worker_killed_lease_ms",
-        "the lease of that; 30 s without --quick, as usual",
+        "the lease in that case; the default of 30 s without --quick",
     ),
-    at_most(FigureGroup::Workers, "worker_killed_lease_ratio", 1.5, "the time over the lease"),
-    without_target(FigureGroup::Sandbox, "spawn_bare_ms_p50", "`true`, bare"),
+    at_most(FigureGroup::Workers, "worker_killed_lease_ratio", 1.5, "the time relative to the lease"),
+    without_target(FigureGroup::Sandbox, "spawn_bare_ms_p50", "`true`, without the sandbox"),
     without_target(FigureGroup::Sandbox, "spawn_sandboxed_ms_p50", "`true`, sandboxed"),
     at_most(FigureGroup::Sandbox, "sandbox_overhead_ms_p50", 8.0, "the difference"),
     at_most(
         FigureGroup::Snapshots,
         "snapshot_file_tool_ms_p50",
         5.0,
-        "one of all files changed by a file tool: no walk",
+        "one file changed by a file tool: no walk",
     ),
     at_most(
         FigureGroup::Snapshots,
         "snapshot_walk_ratio",
         1.0,
-        "one of all changed by a command, over a bare parallel stat walk",
+        "one file changed by a command, relative to a bare parallel stat walk",
     ),
     without_target(FigureGroup::Snapshots, "snapshot_walk_cpu_ratio", "the same in processor time"),
     without_target(FigureGroup::Snapshots, "snapshot_walk_ms_p50", "the snapshot"),
@@ -471,12 +471,12 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
     without_target(
         FigureGroup::Snapshots,
         "first_snapshot_ms",
-        "of all files just made, known from git's objects",
+        "of all files just created, known from git's objects",
     ),
     without_target(
         FigureGroup::Snapshots,
         "first_snapshot_files_read",
-        "files it read: those of the tick in which it began",
+        "files it read: those created in its first clock tick",
     )
     .with_zero_allowed(),
     without_target(FigureGroup::Snapshots, "pin_ms", "all files of a commit to blobs, at submit"),
@@ -484,13 +484,13 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
     without_target(
         FigureGroup::Snapshots,
         "materialize_ratio",
-        "the same over `git checkout-index`, by a fifth of the files",
+        "the same, relative to `git checkout-index` extrapolated from a fifth of the files",
     ),
     at_most(
         FigureGroup::Storage,
         "stored_bytes_late_turn_ratio",
         1.1,
-        "stored by the last ten turns over turns 6 to 15, events and blobs",
+        "stored by the last ten turns, relative to turns 6 to 15, events and blobs",
     ),
     without_target(FigureGroup::Storage, "stored_turns", "turns of that run: 1,000, or fewer with --quick"),
     without_target(FigureGroup::Storage, "stored_bytes_early_turn", "stored per turn, turns 6 to 15"),
@@ -510,7 +510,7 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         FigureGroup::Engine,
         "compaction_150k_ms",
         20.0,
-        "150,000 tokens made shorter by levels 1 and 2, decided and folded",
+        "compaction of 150,000 tokens by levels 1 and 2, decided and folded",
     ),
     without_target(
         FigureGroup::Engine,
@@ -520,16 +520,16 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
     without_target(
         FigureGroup::Engine,
         "prompt_50k_files_ms",
-        "the same with 50,000 files; once for each tree",
+        "the same with 50,000 files; once per tree",
     ),
     at_most(
         FigureGroup::Search,
         "search_rg_ratio",
         1.3,
-        "search_codebase over ripgrep, both without the start of a process",
+        "search_codebase relative to ripgrep, both without process start",
     ),
     without_target(FigureGroup::Search, "search_ms_p50", "one search of 5,000 files, sorted"),
-    without_target(FigureGroup::Search, "search_rg_ms_p50", "ripgrep's, in no order, without its start"),
+    without_target(FigureGroup::Search, "search_rg_ms_p50", "ripgrep, unsorted, without its start"),
     without_target(FigureGroup::Search, "search_rg_start_ms_p50", "ripgrep in an empty folder"),
 ];
 

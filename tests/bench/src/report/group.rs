@@ -1,4 +1,4 @@
-//! The groups of figures: what `--only` names, and the order they run in.
+//! The groups of figures: the values of `--only`, in the order they run.
 
 /// A group of figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -11,44 +11,44 @@ pub(crate) enum FigureGroup {
     Http,
     /// Submitting and finishing tasks that do nothing
     Drain,
-    /// The same at the PostgreSQL store, and beside a snapshot that is held
+    /// The same on PostgreSQL, and during a held snapshot
     DrainPostgres,
-    /// What a store full of finished runs costs
+    /// The cost of a store full of finished runs
     Finished,
-    /// The same at the PostgreSQL store
+    /// The same on PostgreSQL
     FinishedPostgres,
-    /// What a person looks at first, over 100,000 tasks
+    /// The overview page, over 100,000 tasks
     Overview,
-    /// The same at the PostgreSQL store
+    /// The same on PostgreSQL
     OverviewPostgres,
-    /// A hundred live runs, each followed by ten
+    /// A hundred live runs with ten followers each
     Followers,
-    /// The same at the PostgreSQL store
+    /// The same on PostgreSQL
     FollowersPostgres,
-    /// From submit to a waiting worker's hands
+    /// From submit to a waiting worker
     Latency,
     /// Reading, verifying and folding a log
     Fold,
     /// Runs: cold start, turns, memory, crashes
     Turns,
-    /// A worker that is killed, lease and all
+    /// A killed worker and its leases
     Workers,
-    /// The price of the sandbox
+    /// The cost of the sandbox
     Sandbox,
     /// Snapshots of a repository of 50,000 files
     Snapshots,
-    /// What late turns leave in the store
+    /// Storage of late turns
     Storage,
     /// The edit engine
     Edit,
-    /// Prompts, and long conversations made shorter
+    /// Prompts, and compaction of long conversations
     Engine,
-    /// Searching source text, beside ripgrep
+    /// Searching source text, compared with ripgrep
     Search,
 }
 
 impl FigureGroup {
-    /// All groups, in the order they run: what needs a quiet machine first.
+    /// All groups, in the order they run: those that need a quiet machine come first.
     pub(crate) const ALL: [Self; 21] = [
         Self::Latency,
         Self::Turns,
@@ -73,13 +73,13 @@ impl FigureGroup {
         Self::Search,
     ];
 
-    /// Whether its figures are times: what else goes on would show in them. The others run last, while what
-    /// the timed ones left is removed.
+    /// Returns whether its figures are times, which other work would distort. The other groups run last,
+    /// while the files of the timed ones are removed.
     pub(crate) const fn is_timed(self) -> bool {
         !matches!(self, Self::Storage)
     }
 
-    /// Whether it is measured at a PostgreSQL server.
+    /// Returns whether it needs a PostgreSQL server.
     pub(crate) const fn needs_postgres(self) -> bool {
         matches!(
             self,
@@ -91,7 +91,7 @@ impl FigureGroup {
         )
     }
 
-    /// The word.
+    /// Returns the name used on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sqlite => "sqlite",

@@ -1,4 +1,4 @@
-//! The declared figures: which group owns which, for people and for programs that check that all of them are there.
+//! Lists the declared figures by group, for people and for programs that check that all of them are present.
 
 use serde_json::json;
 

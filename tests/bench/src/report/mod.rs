@@ -1,4 +1,4 @@
-//! The declared figures, how much is measured for them, and the values that they got.
+//! The declared figures, the effort spent on them, and their values.
 
 mod effort;
 mod figures;

@@ -1,4 +1,4 @@
-//! What was measured: values by name, reasons for what is missing, as a table or as one flat object.
+//! Results: values by name and reasons for missing ones, as a table or as one flat object.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -9,23 +9,23 @@ use crate::report::{
     figures::{BenchFigure, FIGURES, FigureTarget},
 };
 
-/// Why a figure is missing, where nothing else was said.
-const NOT_REACHED: &str = "its group did not get that far";
+/// Default reason for a missing figure.
+const NOT_REACHED: &str = "its group ended before it was measured";
 
 /// Values and reasons.
 #[derive(Debug, Default)]
 pub(crate) struct BenchReport {
     values: BTreeMap<&'static str, f64>,
     reasons: BTreeMap<&'static str, String>,
-    /// Figures that a measured group owes and that are missing or cannot be true.
+    /// Figures of a measured group that are missing or impossible.
     required: Vec<&'static str>,
     failed: bool,
 }
 
 impl BenchReport {
-    /// Sets a figure. A value that is no number counts as missing.
+    /// Sets a figure. A value that is not a number counts as missing.
     pub(crate) fn set(&mut self, name: &'static str, value: f64) {
-        debug_assert!(FIGURES.iter().any(|figure| figure.name == name), "{name} is no figure");
+        debug_assert!(FIGURES.iter().any(|figure| figure.name == name), "{name} is not a figure");
         if value.is_finite() {
             self.values.insert(name, value);
         } else {
@@ -38,12 +38,12 @@ impl BenchReport {
         self.set(name, samples.percentile(percent).unwrap_or(f64::NAN));
     }
 
-    /// Says why one figure is missing.
+    /// Sets the reason for one missing figure.
     pub(crate) fn set_missing(&mut self, name: &'static str, reason: impl Into<String>) {
         self.reasons.insert(name, reason.into());
     }
 
-    /// Says why the figures of a group that have no value are missing.
+    /// Sets the reason for all figures of a group without a value.
     pub(crate) fn set_rest_missing(&mut self, group: FigureGroup, reason: &str) {
         for figure in FIGURES.iter().filter(|figure| figure.group == group) {
             if !self.values.contains_key(figure.name) {
@@ -52,14 +52,15 @@ impl BenchReport {
         }
     }
 
-    /// A group broke off: its missing figures have this reason, and the command fails.
+    /// Records the failure of a group: it is the reason for its missing figures, and the command
+    /// fails.
     pub(crate) fn fail_group(&mut self, group: FigureGroup, reason: &str) {
         self.failed = true;
         self.set_rest_missing(group, reason);
     }
 
-    /// Looks whether a group that was measured gave all of its figures; one line for each that it did not, and the
-    /// command fails.
+    /// Checks that a measured group provided all of its figures; returns one line for each missing one, which
+    /// makes the command fail.
     pub(crate) fn check_complete(&mut self, group: FigureGroup) -> Vec<String> {
         let mut faults = Vec::new();
         for figure in FIGURES.iter().filter(|figure| figure.group == group) {
@@ -67,7 +68,7 @@ impl BenchReport {
             let fault = match self.values.get(name) {
                 None => format!("figure {name} was not measured: {}", self.missing_reason(name)),
                 Some(value) if !figure.lower_bound.allows(*value) => {
-                    format!("figure {name} is {value}, which no measurement gives")
+                    format!("figure {name} is {value}, which is impossible")
                 }
                 Some(_) => continue,
             };
@@ -78,7 +79,7 @@ impl BenchReport {
         faults
     }
 
-    /// Whether a group broke off, or owes a figure.
+    /// Returns whether a group failed or a figure is missing.
     pub(crate) const fn has_failed(&self) -> bool {
         self.failed
     }
@@ -87,7 +88,7 @@ impl BenchReport {
         self.reasons.get(name).map_or(NOT_REACHED, String::as_str)
     }
 
-    /// The figures that miss their target.
+    /// Returns the figures that miss their target.
     pub(crate) fn missed_targets(&self) -> Vec<&'static str> {
         let missed = FIGURES.iter().filter(|figure| {
             self.values.get(figure.name).is_some_and(|value| figure.target.is_met(*value) == Some(false))
@@ -95,7 +96,7 @@ impl BenchReport {
         missed.map(|figure| figure.name).collect()
     }
 
-    /// One flat object: each figure by its name; where it is null, `NAME_reason` says why.
+    /// Returns one flat object: each figure by its name; if it is null, `NAME_reason` says why.
     pub(crate) fn to_json(&self, about: Map<String, Value>) -> Value {
         let mut all = about;
         for BenchFigure { name, .. } in FIGURES {
@@ -114,7 +115,7 @@ impl BenchReport {
         Value::Object(all)
     }
 
-    /// A table for people, without what nobody asked for.
+    /// Returns a table for people, without figures that were not requested.
     pub(crate) fn to_table(&self) -> String {
         let width = FIGURES.iter().map(|figure| figure.name.len()).max().unwrap_or_default();
         let mut out =
@@ -145,15 +146,15 @@ impl BenchReport {
     }
 }
 
-/// Why a figure was not measured that nobody asked for.
+/// Reason for a figure that was not requested.
 pub(crate) const LEFT_OUT: &str = "left out by --only";
 
-/// Three digits after the point are more than any of these is good for.
+/// Three decimals are more precise than any of these figures.
 fn round_value(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-/// A number as a person reads it: digits that matter, thousands apart.
+/// Formats a number for people: significant digits, with thousands separators.
 fn format_number(value: f64) -> String {
     if value.abs() < 100.0 {
         let text = format!("{value:.2}");

@@ -7,7 +7,6 @@ use std::time::Duration;
 pub(crate) struct Samples(Vec<f64>);
 
 impl Samples {
-    /// Adds a sample.
     pub(crate) fn push(&mut self, value: f64) {
         self.0.push(value);
     }
@@ -17,7 +16,8 @@ impl Samples {
         self.push(time.as_secs_f64() * 1000.0);
     }
 
-    /// The sample that `percent` of all do not exceed (nearest rank); `None` without samples.
+    /// Returns the sample that `percent` of all do not exceed (nearest rank); `None` without
+    /// samples.
     pub(crate) fn percentile(&self, percent: u32) -> Option<f64> {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -32,7 +32,7 @@ impl Extend<f64> for Samples {
     }
 }
 
-/// How often something happened in a time.
+/// Returns the number of events per second.
 pub(crate) fn rate_per_second(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
 }

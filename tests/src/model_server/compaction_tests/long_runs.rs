@@ -1,4 +1,4 @@
-//! Long made-up runs: what a run keeps in mind however its summaries come out, and how rarely it is made shorter.
+//! Long simulated runs: which information survives whatever summaries say, and how rarely compaction occurs.
 
 use super::*;
 
@@ -25,14 +25,14 @@ fn deciding_turn(n: usize, summary: u8) -> SimulatedTurn {
     )
 }
 
-/// All that a model reads.
+/// All text that the model reads.
 fn conversation_text(talk: &SimulatedRun) -> String {
     talk.messages().iter().map(|message| format!("{message:?}\n")).collect()
 }
 
 #[test]
 fn decisions_are_kept_regardless_of_summaries() {
-    // An empty one, one that fails, one that is cut: and each after a good one, and without.
+    // An empty summary, a failed one, a truncated one: each after a good one, and without.
     for bad in 1..4 {
         for good in [false, true] {
             let mut talk = SimulatedRun::new(12_000);
@@ -64,7 +64,7 @@ fn decisions_are_kept_regardless_of_summaries() {
 fn text_next_to_a_removed_step_is_kept() {
     let mut talk = SimulatedRun::new(12_000);
     for n in 0..40 {
-        // Nothing is found, and something is decided.
+        // A search without results, then a decision.
         let calls = vec![simulated_call("search_codebase", 100)];
         talk.run_turn(&simulated_turn(format!("DECISION{n}: {}", "since so it is ".repeat(12)), calls, 0))
             .expect("holds");
@@ -138,7 +138,7 @@ fn long_run_is_compacted_rarely_and_substantially() {
             let count = talk.shortened.len();
             assert!(count >= 2 && count <= most, "{whole}: {count} times in {turns} turns");
             assert!(talk.summaries <= count, "{whole}: {} summaries, {count}", talk.summaries);
-            // A quarter of the window is the answer's; three bytes are a token.
+            // A quarter of the window is reserved for the reply; three bytes count as one token.
             let window = whole / 4 * 3 * 3;
             for (before, after) in &talk.shortened {
                 let gained = before.saturating_sub(*after);

@@ -60,7 +60,7 @@ async fn verify_file(home: &Path) -> Result<(Option<i32>, Vec<String>)> {
             let env = [("DOCKET_HOME", home.as_os_str())];
             let done = super::run_program(super::TestProgram::Docket, home, &env, &["verify"]).await?;
             let line = done.stderr.lines().next().context("a line")?.to_owned();
-            let schema = line.contains("the database's schema does not fit this build");
+            let schema = line.contains("the database's schema does not match this build");
             ensure!(schema || done.code() == Some(6), "{done:?}");
             Ok((Some(6), vec![line]))
         }

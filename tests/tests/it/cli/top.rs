@@ -82,7 +82,7 @@ async fn top_shows_queues_workers_and_runs_and_restores_the_terminal() -> Result
     let screen =
         top.wait_for_texts(&["Running", "Walk the long way round", "Sweep the yard", "Queues", "Workers"])?;
     ensure!(top.screen_state().alternate_screen() && top.screen_state().hide_cursor() && !top.is_cooked()?, "it is taken");
-    for part in [&running[28..], "2 running", "1 available", "2 of 2 busy", "roads", "yards", "q ends"] {
+    for part in [&running[28..], "2 running", "1 available", "2 of 2 busy", "roads", "yards", "q quit"] {
         ensure!(screen.contains(part), "no `{part}` in\n{screen}");
     }
     // It is live: what comes and what ends is seen without a key.
@@ -92,7 +92,7 @@ async fn top_shows_queues_workers_and_runs_and_restores_the_terminal() -> Result
     let cancelled = house.coordinator.run_docket(&["cancel", &running]).await?;
     ensure!(cancelled.success(), "{cancelled:?}");
     top.wait_for_screen("the new task has ended, the cancelled one too, and another began", |screen| {
-        let (running, ended) = screen.split_once("Ended lately").unwrap_or((screen, ""));
+        let (running, ended) = screen.split_once("Recently ended").unwrap_or((screen, ""));
         running.contains("Paint the fence")
             && ended.contains("Count the stars")
             && ended.contains("cancelled")
@@ -101,25 +101,25 @@ async fn top_shows_queues_workers_and_runs_and_restores_the_terminal() -> Result
     // Other sizes: nothing is lost that fits, and nothing panics where next to nothing does.
     // Whatever runs at the moment, there are more rows than it has.
     top.resize(60, 8)?;
-    top.wait_for_screen("a small screen", |screen| screen.contains("scri…") && screen.contains("q ends"))?;
+    top.wait_for_screen("a small screen", |screen| screen.contains("scri…") && screen.contains("q quit"))?;
     top.press("jj")?;
     let scrolled = top.wait_for_screen("two rows further", |screen| !screen.contains("docket 0."))?;
-    ensure!(scrolled.contains("q ends"), "{scrolled}");
+    ensure!(scrolled.contains("q quit"), "{scrolled}");
     top.press("g")?;
     top.wait_for_texts(&["docket 0."])?;
     top.resize(9, 2)?;
-    top.wait_for_screen("hardly a screen", |screen| screen.contains("docket") && screen.contains("q ends"))?;
+    top.wait_for_screen("hardly a screen", |screen| screen.contains("docket") && screen.contains("q quit"))?;
     top.resize(120, 40)?;
     top.press("\u{c}")?;
     top.wait_for_texts(&["Workers", "Paint the fence"])?;
 
     // The coordinator goes away, and comes back at the same place.
     send_signal(house.coordinator.pid(), Signal::SIGKILL);
-    let screen = top.wait_for_texts(&["not connected, this is how it stood", "cannot reach the coordinator"])?;
+    let screen = top.wait_for_texts(&["not connected; last known state", "cannot reach the coordinator"])?;
     ensure!(screen.contains("Paint the fence"), "what was known stays:\n{screen}");
     house.coordinator.restart().await?;
     top.wait_for_screen("it is connected again", |screen| {
-        screen.contains("q ends") && screen.contains("Paint the fence")
+        screen.contains("q quit") && screen.contains("Paint the fence")
     })?;
 
     top.press("q")?;
@@ -145,7 +145,7 @@ async fn top_restores_the_terminal_on_every_exit() -> Result<()> {
     top.wait_for_texts(&["nothing to do"])?;
     send_signal(coordinator.pid(), Signal::SIGSTOP);
     top.resize(70, 20)?;
-    top.wait_for_screen("the screen is drawn anew", |screen| screen.contains("q ends"))?;
+    top.wait_for_screen("the screen is drawn anew", |screen| screen.contains("q quit"))?;
     // The terminal's library forgets a key that comes in the very moment of a change of size, until the next one comes.
     top.press("j")?;
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -49,7 +49,7 @@ pub(crate) async fn check_full_disk() -> Result<()> {
     );
     ensure!(refused.code() == Some(1), "{refused:?}\n{}", coordinator.log_tail());
     ensure!(
-        refused.stderr.lines().count() == 1 && refused.stderr.contains("no space is left"),
+        refused.stderr.lines().count() == 1 && refused.stderr.contains("no space left"),
         "{refused:?}"
     );
     send_signal(asleep, Signal::SIGCONT);

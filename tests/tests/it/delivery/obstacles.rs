@@ -64,7 +64,7 @@ async fn local_delivery_failure_is_retried_and_reported() -> Result<()> {
     // No try can mend a name that git has no room for.
     let row = scene.wait_for_state(&beside, "blocked").await.with_context(|| up.log_tail())?;
     ensure!(row["delivery"]["blocked"]["why"] == "taken", "{row}");
-    ensure!(row["message"].as_str().is_some_and(|m| m.contains("the branch `fix` is there")), "{row}");
+    ensure!(row["message"].as_str().is_some_and(|m| m.contains("the branch `fix` exists")), "{row}");
     let why = scene.run_docket(&["why", &beside]).await?.into_stdout()?;
     ensure!(why.contains("docket accept") && !why.contains("docket answer"), "{why}");
     let refused = scene.run_docket(&["ps", "--state", "undelivered"]).await?;
@@ -74,7 +74,7 @@ async fn local_delivery_failure_is_retried_and_reported() -> Result<()> {
     // One that may go away is tried again, and said after some tries.
     let row = scene.wait_for_state(&locked, "blocked").await.with_context(|| up.log_tail())?;
     ensure!(row["delivery"]["blocked"]["why"] == "repository", "{row}");
-    ensure!(row["message"].as_str().is_some_and(|m| m.contains("tried again by itself")), "{row}");
+    ensure!(row["message"].as_str().is_some_and(|m| m.contains("retried automatically")), "{row}");
     fs::remove_file(&lock)?;
     let row = scene.wait_for_state(&locked, "completed").await.with_context(|| up.log_tail())?;
     ensure!(row["message"].is_null(), "{row}");

@@ -27,7 +27,7 @@ async fn result_is_pushed_on_completion_without_running_repository_code() -> Res
 
     let id = scene.submit_task(EDIT, &["--push", "--branch", "fix/it"]).await?;
     let shown = async || scene.run_docket(&["show", &id]).await?.into_stdout();
-    ensure!(shown().await?.contains("fix/it, to be made and pushed"), "{}", shown().await?);
+    ensure!(shown().await?.contains("fix/it, to be created and pushed"), "{}", shown().await?);
     let up = scene.start_up().await?;
     let row = wait_until("the push", async || {
         let row = scene.task_row(&id).await.ok()?;
@@ -45,7 +45,7 @@ async fn result_is_pushed_on_completion_without_running_repository_code() -> Res
     ensure!(scene.event_kinds(&id, "TaskDeliver").await? == kinds, "an intent, and its end");
 
     let again = scene.run_docket(&["push", &id]).await?.into_stdout()?;
-    ensure!(again.contains("origin had it already"), "{again}");
+    ensure!(again.contains("already on origin"), "{again}");
     ensure!(scene.event_kinds(&id, "TaskDeliver").await? == kinds, "nothing was begun again");
     ensure!(!scene.path_in("fired").exists(), "no hook, no command of either repository ran");
     // Control: they are traps.
@@ -94,7 +94,7 @@ async fn push_killed_after_taking_effect_is_detected_as_done() -> Result<()> {
     fs::write(&own, format!("[core]\n\tsshCommand = {}\n[ssh]\n\tvariant = ssh\n", through.display()))?;
     let env: [(&str, &OsStr); 1] = [("GIT_CONFIG_GLOBAL", own.as_os_str())];
     let again = scene.run_docket_with(&env, &["push", &id, "--branch", "x"]).await?.into_stdout()?;
-    ensure!(again.contains("origin had it already"), "{again}");
+    ensure!(again.contains("already on origin"), "{again}");
     let kinds = ["TaskDelivered", "TaskDeliveryRequested", "TaskDelivered"];
     ensure!(scene.event_kinds(&id, "TaskDeliver").await? == kinds, "one intent, and now its end");
     ensure!(scene.task_row(&id).await?["delivery"]["begun"].is_null());
@@ -137,11 +137,11 @@ async fn remote_branch_with_other_work_is_kept_and_blocks() -> Result<()> {
     scene.wait_for_state(&lost, "completed").await?;
 
     let nowhere = scene.run_docket(&["push", &id, "--remote", "nowhere"]).await?;
-    ensure!(nowhere.code() == Some(4) && nowhere.stderr.contains("there are: origin"), "{nowhere:?}");
+    ensure!(nowhere.code() == Some(4) && nowhere.stderr.contains("existing remotes: origin"), "{nowhere:?}");
     scene.git_output(&["remote", "add", "gone", "/does/not/exist.git"]).await?;
     let gone = scene.run_docket(&["push", &id, "--remote", "gone", "--branch", "fix/mine"]).await?;
     ensure!(gone.code() == Some(1) && gone.stderr.contains("pushing again is safe"), "{gone:?}");
-    ensure!(!gone.stderr.contains("at this moment"), "what failed is waited for: {gone:?}");
+    ensure!(!gone.stderr.contains("is delivering this result"), "what failed is waited for: {gone:?}");
     Ok(())
 }
 
@@ -161,7 +161,7 @@ async fn delivery_hook_failure_does_not_undo_the_delivery() -> Result<()> {
     fs::write(scene.home_path().join("docket.toml"), format!("[delivery]\nhook = \"{line}\"\n"))?;
 
     let done = scene.run_docket(&["apply", &id, "--branch", "x"]).await?;
-    ensure!(done.stderr.contains("the delivery stands"), "{done:?}");
+    ensure!(done.stderr.contains("delivered, but the hook failed"), "{done:?}");
     done.into_stdout()?;
     let commit = scene.git_output(&["rev-parse", "x"]).await?;
     let row = scene.task_row(&id).await?;

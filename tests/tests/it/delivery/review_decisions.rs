@@ -52,7 +52,7 @@ async fn rejected_result_is_continued_with_the_comment_and_delivered_on_top() ->
 
     // Only the run that completed it is judged.
     let old = scene.run_docket(&["accept", &first_run]).await?;
-    ensure!(old.code() == Some(4) && old.stderr.contains("not the run that completed it"), "{old:?}");
+    ensure!(old.code() == Some(4) && old.stderr.contains("a different run completed it"), "{old:?}");
     scene.git_output(&["update-ref", "-d", "refs/heads/fix/it"]).await?;
     scene.run_docket(&["accept", &id, "--comment", "good"]).await?.into_stdout()?;
     let row = scene.task_row(&id).await?;

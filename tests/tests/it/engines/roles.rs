@@ -90,12 +90,12 @@ async fn invalid_role_settings_are_reported_before_submit() -> Result<()> {
         (
             "",
             &["--model", "scripted:x", "--role", "planner=scripted:y"],
-            "--model is the model of every role",
+            "--model applies to every role",
         ),
         (
             "[roles.plumber]\nmodel = \"scripted:x\"",
             &[],
-            "`roles.plumber`: no engine has such a role; there are",
+            "`roles.plumber`: no engine has such a role; the roles are",
         ),
         ("[roles.planner]\ntemperature = 3", &[], "`roles.planner.temperature` is not"),
         (
@@ -213,6 +213,6 @@ async fn import_and_compare_accept_role_models_like_submit() -> Result<()> {
     );
     let both = [&imports[..], &["--model", "openai:x"]].concat();
     let said = coordinator.run_docket(&both).await?;
-    ensure!(said.code() == Some(2) && said.stderr.contains("--model is the model of every role"), "{said:?}");
+    ensure!(said.code() == Some(2) && said.stderr.contains("--model applies to every role"), "{said:?}");
     coordinator.end_and_check().await
 }

@@ -99,7 +99,7 @@ async fn roles_use_the_models_of_settings_and_flags() -> Result<()> {
     for (flags, says) in [
         (&["--role", "planner=openai:real"][..], "--role planner=openai:real: the models of a task follow"),
         (&["--role", "tester=scripted:a"], "there is no role `tester`; the engine `review` has"),
-        (&["--model", "scripted:a", "--role", "planner=scripted:b"], "--model is the model of every role"),
+        (&["--model", "scripted:a", "--role", "planner=scripted:b"], "--model applies to every role"),
         (&["--role", "planner"], "it must be NAME=MODEL"),
     ] {
         let flags: Vec<&OsStr> = flags.iter().map(OsStr::new).collect();
@@ -228,7 +228,7 @@ async fn file_shadowing_the_tests_violates_allowed_changes() -> Result<()> {
     let may = |globs: &'static str| [&usual[..], &[("outcome = \"succeeded\"", globs)]].concat();
     let suite = scripted_suite(home.path(), SHADOWS, &may("changes = [\"cellar.py\", \"*.md\"]"))?;
     let report = evaluate_suite(home.path(), &suite, &[]).await?;
-    let words = "changed beside that: unittest.py";
+    let words = "changed outside of these: unittest.py";
     ensure!(failed_checks(&report) == [("changes", words)], "{:?}", failed_checks(&report));
     ensure!(check_names(&report.results[0], EvalCheckKind::Changes) == ["cellar.py, *.md"]);
     ensure!(report.results[0].outcome == EvalOutcome::Succeeded && report.all.accepted == 0);

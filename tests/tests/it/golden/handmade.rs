@@ -601,7 +601,7 @@ pub(super) fn notification_events() -> Vec<Envelope> {
 pub(super) fn token_events() -> Vec<Envelope> {
     let mut stream = StreamBuilder::new(StreamId::System(SystemTopic::Tokens));
     let name: TokenName = "ci".parse().expect("a name");
-    let (by, hash) = ("a person".to_owned(), BlobHash::of(b"not a token"));
+    let (by, hash) = ("a person".to_owned(), BlobHash::hash_bytes(b"not a token"));
     let expires_at = Some(Timestamp(AT.0 + 1_000_000));
     let made = TokenCreated { name: name.clone(), role: TokenRole::Submit, hash, expires_at, by: by.clone() };
     stream.push(Turn(0), &SystemEvent::from(made));
@@ -653,7 +653,7 @@ pub(super) fn archive_events() -> Vec<Envelope> {
         by: "retention".to_owned(),
         place: "file:///archive".to_owned(),
         file: "2026/11/a.docket".to_owned(),
-        hash: BlobHash::of(b"not a file"),
+        hash: BlobHash::hash_bytes(b"not a file"),
         bytes: 1000,
         streams: vec![
             StreamArchived { stream: StreamId::Task(task), head, run_of: None, task: None },

@@ -45,7 +45,7 @@ pub(super) fn stub_events() -> Vec<Envelope> {
             by: "retention".to_owned(),
             place: "s3://old-runs".to_owned(),
             file: "2026/11/b.docket".to_owned(),
-            hash: BlobHash::of(b"not a file either"),
+            hash: BlobHash::hash_bytes(b"not a file either"),
             bytes: 1000,
             streams,
         };

@@ -161,7 +161,7 @@ async fn check_bad_requests(all: &HistoryApi<'_>) -> Result<()> {
         ("output", 400, "call"),
         ("diff?from=99", 404, "no turn 99"),
         ("export?form=pdf", 400, "pdf"),
-        (&format!("diff?with={}", unknown_uuid()), 404, "no run"),
+        (&format!("diff?with={}", unknown_uuid()), 404, "does not exist"),
     ] {
         let (found, text) = all.get(path).await?;
         ensure!(found == status && text.contains(word), "{path}: {found} {text}");

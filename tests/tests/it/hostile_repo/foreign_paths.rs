@@ -71,7 +71,7 @@ async fn other_repositories_cannot_be_reached() -> Result<()> {
         ensure!(control.stdout == SECRET, "{name}: git does not go this way: {control:?}");
         for more in [&["--commit", "HEAD"][..], &["--include-dirty"]] {
             let done = scene.submit_folder("repo", more).await?;
-            ensure!(!done.success() && done.stderr.contains("does not name it back"), "{name}: {done:?}");
+            ensure!(!done.success() && done.stderr.contains("does not refer back to it"), "{name}: {done:?}");
         }
         ensure!(scene.run_docket(&["ps", "--json"]).await?.into_stdout()?.is_empty(), "{name}: there is a task");
         // The person may mean it, and then names it.
@@ -114,7 +114,7 @@ async fn worktrees_and_linked_repositories_still_work() -> Result<()> {
     let from_inside = scene.submit_folder("repo/deep/bare.git/src", &["--commit", "HEAD"]).await?.into_stdout()?;
     ensure!(!from_inside.is_empty(), "the repository around it was taken");
     let named = scene.submit_folder("repo/deep/bare.git", &[]).await?;
-    ensure!(named.stderr.contains("names no commit"), "{named:?}");
+    ensure!(named.stderr.contains("is not a commit"), "{named:?}");
     Ok(())
 }
 
@@ -143,7 +143,7 @@ async fn special_files_do_not_block_commands() -> Result<()> {
         }
         mkfifo(&path, Mode::S_IRWXU)?;
         let done = scene.submit_folder("repo", &[]).await?;
-        ensure!(!done.success() && done.stderr.contains("is no file that git writes"), "{name}: {done:?}");
+        ensure!(!done.success() && done.stderr.contains("is not a file that git creates"), "{name}: {done:?}");
     }
     let scene = HostileRepository::new()?;
     scene.make_repository("repo", &[("a", "1\n"), ("tracked", "1\n")]).await?;
@@ -216,7 +216,7 @@ async fn branch_is_written_only_into_its_repository() -> Result<()> {
         }
         let done = scene.run_docket(&["apply", &id, "--branch", "x/y"]).await?;
         scene.assert_outside_unchanged(path)?;
-        ensure!(!done.success() && done.stderr.contains("does not name it back"), "{path}: {done:?}");
+        ensure!(!done.success() && done.stderr.contains("does not refer back to it"), "{path}: {done:?}");
         fs::remove_file(&full)?;
         if there {
             fs::rename(&kept, &full)?;

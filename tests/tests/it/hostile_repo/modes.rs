@@ -21,7 +21,7 @@ use docket_worker::{
 
 use super::fixture::HostileRepository;
 
-/// A manifest is bytes that a submitter made: one with a mode that no commit has enters no log.
+/// A manifest is bytes that a submitter made: one with a mode that no commit can have enters no log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn manifest_with_invalid_mode_is_rejected_at_submit() -> Result<()> {
     let _room = acquire_scenario_slot().await;
@@ -47,7 +47,7 @@ async fn check_modes_are_rejected(coordinator: CoordinatorProcess) -> Result<()>
     let content = b"#!/bin/sh\nid\n";
     eve.put_blob(BlobRef::for_bytes(content), content.to_vec().into()).await?;
     let submit = async |kind: EntryKind, mode: u32| -> Result<Result<(), ClientError>> {
-        let hash = if kind == EntryKind::Dir { BlobHash([0; 32]) } else { BlobHash::of(content) };
+        let hash = if kind == EntryKind::Dir { BlobHash([0; 32]) } else { BlobHash::hash_bytes(content) };
         let size = if kind == EntryKind::Dir { 0 } else { content.len() as u64 };
         let path = WorkspacePath::new("tool").context("a path")?;
         let manifest = Manifest { entries: [(path, Entry { kind, mode, size, hash })].into() };
@@ -73,7 +73,7 @@ async fn check_modes_are_rejected(coordinator: CoordinatorProcess) -> Result<()>
             Err(ClientError::Problem(problem)) => {
                 ensure!(problem.code == ProblemCode::InvalidRequest, "{mode:o}: {problem:?}");
                 ensure!(problem.field.as_deref() == Some("tasks[0].base.manifest"), "{mode:o}: {problem:?}");
-                ensure!(problem.detail.contains("a mode that no commit has"), "{mode:o}: {problem:?}");
+                ensure!(problem.detail.contains("a mode that no commit can have"), "{mode:o}: {problem:?}");
             }
             other => anyhow::bail!("{kind:?} {mode:o}: {other:?}"),
         }

@@ -229,7 +229,7 @@ async fn field_altered_in_the_store_is_named_and_its_request_withheld() -> Resul
 
     let refused = kept.run_docket(&request, &[]).await?;
     ensure!(refused.code() == Some(6) && refused.stdout.is_empty(), "{refused:?}");
-    let hash = DecisionHash::of(sent.stdout.as_bytes()).to_string();
+    let hash = DecisionHash::hash_bytes(sent.stdout.as_bytes()).to_string();
     ensure!(refused.stderr.contains(&other) && refused.stderr.contains(&hash), "{refused:?}");
     let args = [request.as_slice(), &["--json"]].concat();
     let refused = kept.run_docket(&args, &[]).await?;

@@ -270,7 +270,7 @@ pub(crate) fn tree_hash(files: &FileTree) -> Result<TreeHash> {
             FileNode::Link(target) => (EntryKind::Symlink, 0, target.as_slice()),
             FileNode::Empty => (EntryKind::Dir, 0o755, [].as_slice()),
         };
-        let hash = if kind == EntryKind::Dir { BlobHash::ZERO } else { BlobHash::of(content) };
+        let hash = if kind == EntryKind::Dir { BlobHash::ZERO } else { BlobHash::hash_bytes(content) };
         let path = WorkspacePath::new(path.clone()).context("a path within the workspace")?;
         manifest.entries.insert(path, Entry { kind, mode, size: content.len() as u64, hash });
     }

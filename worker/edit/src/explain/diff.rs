@@ -1,8 +1,8 @@
-//! The unified diff of an edit that was made.
+//! Renders the unified diff of an applied edit.
 
 use similar::TextDiff;
 
-/// The difference of two versions of the file `name` in unified form, three lines of context.
+/// Renders the unified diff of two versions of file `name`, with three lines of context.
 #[must_use]
 pub fn unified_diff(name: &str, before: &[u8], after: &[u8]) -> String {
     let (before, after) = (String::from_utf8_lossy(before), String::from_utf8_lossy(after));

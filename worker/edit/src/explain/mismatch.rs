@@ -1,4 +1,4 @@
-//! What differs between a search that has no place and the lines it may mean, in plain words.
+//! Describes the differences between a search without a match and the lines it may mean.
 
 use std::ops::Range;
 
@@ -13,16 +13,16 @@ use crate::{
     text::{collapse_whitespace, collapsed_lines, fold_lookalikes},
 };
 
-/// Differing lines that are named.
+/// Maximum number of differing lines listed.
 const DIFFERENCES_LISTED_MAX: usize = 3;
-/// Characters that are shown of a line of the search.
+/// Maximum number of characters quoted from a line of the search.
 const QUOTED_CHARS_MAX: usize = 120;
-/// Characters that a text must have to be believed the same when it stands elsewhere.
+/// Minimum length in characters for a text found elsewhere to count as the same text.
 const DISTINCTIVE_CHARS_MIN: usize = 8;
 
 type UnescapeFn = fn(&str) -> String;
 
-/// Ways in which models write a text otherwise than it stands in the file.
+/// Ways models escape a text that the file does not escape.
 const ESCAPING_MISTAKES: [(UnescapeFn, &str); 4] = [
     (unescape_html, "HTML entities (`&lt;`, `&amp;`) where the file has the signs themselves"),
     (unescape_quotes, "backslashes before quotes where the file has none"),
@@ -49,7 +49,8 @@ fn unescape_backslashes(text: &str) -> String {
     text.replace("\\\\", "\\")
 }
 
-/// The one place, lines from 0, where `text` stands, blanks aside; its first and last line may be parts.
+/// Returns the only place (lines from 0) of `text`, ignoring whitespace. The first and last line of
+/// `text` may be partial.
 pub(crate) fn find_unique_place(doc: &SearchDoc<'_>, text: &str) -> Option<Range<usize>> {
     let said = collapsed_lines(text);
     let (last, first) = (said.len().checked_sub(1)?, said.first()?);
@@ -71,7 +72,8 @@ pub(crate) fn find_unique_place(doc: &SearchDoc<'_>, text: &str) -> Option<Range
     Some(doc.non_blank_lines[start]..doc.non_blank_lines[start + last] + 1)
 }
 
-/// Where the search stands if it is written as the file is, and what it writes otherwise.
+/// Returns where the search matches once it is unescaped as in the file, and a description of the
+/// escaping mistake.
 pub(crate) fn find_unescaped_search(doc: &SearchDoc<'_>, search: &str) -> Option<(Range<usize>, String)> {
     let all = |text: &str| ESCAPING_MISTAKES.iter().fold(text.to_owned(), |text, (way, _)| way(&text));
     let each = ESCAPING_MISTAKES.iter().map(|(way, what)| (way(search), vec![*what]));
@@ -91,8 +93,8 @@ pub(crate) fn find_unescaped_search(doc: &SearchDoc<'_>, search: &str) -> Option
     })
 }
 
-/// Which lines of `search` differ from those of the file at `place`, and how; `None` where they cannot be
-/// compared line by line.
+/// Describes which lines of `search` differ from those of the file at `place`, and how. Returns `None`
+/// when the two cannot be compared line by line.
 pub(crate) fn describe_mismatch(doc: &SearchDoc<'_>, search: &str, place: &Range<usize>) -> Option<String> {
     let said = collapse_numbered_lines(search.lines().enumerate());
     let real = collapse_numbered_lines(place.clone().filter_map(|at| Some((at, doc.lines.get(at)?.text))));
@@ -135,16 +137,16 @@ pub(crate) fn describe_mismatch(doc: &SearchDoc<'_>, search: &str, place: &Range
     Some(format!("What differs: {}{more}.", out.join("; ")))
 }
 
-/// Numbered lines, collapsed, without the blank ones.
+/// Collapses whitespace in numbered lines and drops blank ones.
 fn collapse_numbered_lines<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<(usize, String)> {
     lines.map(|(at, line)| (at, collapse_whitespace(line))).filter(|(_, line)| !line.is_empty()).collect()
 }
 
-/// Lines that are shown beyond a window, to find in them what the search has at its ends.
+/// Number of lines beyond a window that are searched for the first and last line of the search.
 const WINDOW_EXTENSION_MAX: usize = 4;
 
-/// `place` and the lines beside it that the search means, where its first or last line is further away: the
-/// file has lines between that the search leaves out.
+/// Extends `place` to nearby lines that match the first or last line of the search, for a file that has
+/// lines in between that the search leaves out.
 pub(crate) fn extend_window(doc: &SearchDoc<'_>, search: &str, place: &Range<usize>) -> Range<usize> {
     let said = collapsed_lines(search);
     let reads = |at: &usize, line: Option<&String>| {
@@ -158,7 +160,8 @@ pub(crate) fn extend_window(doc: &SearchDoc<'_>, search: &str, place: &Range<usi
     above.unwrap_or(place.start)..below.map_or(place.end, |below| below + 1).max(place.end)
 }
 
-/// The lines that a search with a mark for omitted lines leaves out, with a line on either side.
+/// Returns the line ranges that a search with an elision marker leaves out, with one line of
+/// context on each side.
 pub(crate) fn elided_ranges(doc: &SearchDoc<'_>, search: &str) -> Vec<Range<usize>> {
     let lines: Vec<&str> = search.lines().collect();
     let parts: Vec<String> = lines.split(|line| is_elision(line)).map(|part| part.join("\n")).collect();
@@ -170,10 +173,10 @@ pub(crate) fn elided_ranges(doc: &SearchDoc<'_>, search: &str) -> Vec<Range<usiz
     between.map(|two| two[0].end - 1..two[1].start + 1).collect()
 }
 
-/// Lines that are compared one by one: time grows with the square.
+/// Maximum number of lines compared pairwise: the time is quadratic.
 const LINES_COMPARED_MAX: usize = 60;
 
-/// In which way two lines differ that say the same.
+/// Describes how two lines with the same meaning differ.
 fn describe_line_difference(said: &str, real: &str) -> Option<String> {
     let folded = fold_lookalikes(said) == fold_lookalikes(real);
     if said.nfc().eq(real.nfc()) {
@@ -198,7 +201,7 @@ fn describe_line_difference(said: &str, real: &str) -> Option<String> {
     written.or_else(case).or_else(comment)
 }
 
-/// The code of a line, where a comment seems to stand behind it: good enough to show lines, not to change them.
+/// Strips what looks like a trailing comment. Precise enough to show lines, not to change them.
 pub(crate) fn strip_trailing_comment(line: &str) -> &str {
     let code = code_part(line);
     let end =
@@ -206,7 +209,7 @@ pub(crate) fn strip_trailing_comment(line: &str) -> &str {
     &code[..end.min().unwrap_or(code.len())]
 }
 
-/// A remark where what the edit would write stands in the file already.
+/// Returns a note if the replacement is already in the file.
 pub(crate) fn describe_applied_replacement(doc: &SearchDoc<'_>, pattern: &EditPattern) -> Option<String> {
     let place = find_unique_place(doc, &pattern.replace)?;
     let what = if place.len() == 1 {
@@ -219,7 +222,7 @@ pub(crate) fn describe_applied_replacement(doc: &SearchDoc<'_>, pattern: &EditPa
     ))
 }
 
-/// A remark where edit `index` quotes what another edit of the call writes.
+/// Returns a note if edit `index` quotes text that another edit of the call writes.
 pub(crate) fn describe_chained_edit(doc: &SearchDoc<'_>, edits: &[Edit], index: usize) -> Option<String> {
     let lines = |text: &str| -> Vec<String> {
         text.lines().map(collapse_whitespace).filter(|line| line.len() >= DISTINCTIVE_CHARS_MIN / 2).collect()
@@ -239,7 +242,7 @@ pub(crate) fn describe_chained_edit(doc: &SearchDoc<'_>, edits: &[Edit], index: 
     ))
 }
 
-/// A line of which at most `chars_max` characters are shown.
+/// Truncates a line to `chars_max` characters for display.
 pub(crate) fn truncate_line(line: &str, chars_max: usize) -> String {
     match line.char_indices().nth(chars_max) {
         Some((at, _)) => format!("{}\u{2026}", &line[..at]),

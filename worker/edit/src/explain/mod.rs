@@ -1,4 +1,4 @@
-//! Texts for the model: why an edit was refused, what differs, and the diff of one that was made.
+//! Texts for the model: why an edit was refused, what differs, and the diff of an applied edit.
 
 pub(crate) mod diff;
 pub(crate) mod mismatch;

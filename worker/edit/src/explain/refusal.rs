@@ -1,4 +1,4 @@
-//! Words for the model: why an edit was refused, with the file's own lines.
+//! Texts for the model that explain a refused edit, quoting the file's own lines.
 
 use docket_schema::redact;
 
@@ -15,23 +15,23 @@ use crate::{
     text::collapsed_lines,
 };
 
-/// Candidates that a refusal shows.
+/// Maximum number of candidates shown in a refusal.
 const CANDIDATES_SHOWN_MAX: usize = 3;
-/// Places that a refusal lists where several match; beyond it more lines would not help to choose.
+/// Maximum number of places listed when several match. More would not help the model to choose.
 const PLACES_LISTED_MAX: usize = 6;
-/// Lines that it shows of each.
+/// Maximum number of lines shown per place.
 const LINES_PER_PLACE_MAX: usize = 14;
-/// Characters that it shows of a line.
+/// Maximum number of characters shown per line.
 const LINE_CHARS_MAX: usize = 300;
 
-/// What a mark of hidden text is.
+/// Explains a redaction mark.
 const REDACTION_NOTE: &str =
     "`[REDACTED: …]` stands for text that was hidden from you and that the file holds";
-/// How to edit around one.
+/// Explains how to edit around a redaction mark.
 pub(crate) const REDACTION_REMEDY: &str = "Leave the lines with it out of search and replace, and edit those around \
                                         them: the file keeps its own";
 
-/// Why `pattern` has no one place.
+/// Explains why `pattern` does not match exactly one place.
 pub(crate) fn format_no_match(doc: &SearchDoc<'_>, pattern: &EditPattern, miss: &NoMatch) -> String {
     match miss {
         NoMatch::Ambiguous { places, only_similar: false } => format!(
@@ -75,12 +75,12 @@ pub(crate) fn format_no_match(doc: &SearchDoc<'_>, pattern: &EditPattern, miss: 
     }
 }
 
-/// A remark on a search that holds a mark of hidden text and has no place.
+/// Returns a note on a search that contains a redaction mark and has no match.
 fn redaction_note(pattern: &EditPattern) -> Option<String> {
     redact::has_redaction(&pattern.search).then(|| format!("{REDACTION_NOTE}. {REDACTION_REMEDY}."))
 }
 
-/// Why the change cannot be carried over to the place that was found.
+/// Explains why the change cannot be merged at the place that was found.
 pub(crate) fn format_merge_conflict(doc: &SearchDoc<'_>, found: &Match, conflict: &MergeConflict) -> String {
     format!(
         "search was found only loosely, and at line {} {}. Copy the file's lines into search:\n{}",
@@ -90,7 +90,7 @@ pub(crate) fn format_merge_conflict(doc: &SearchDoc<'_>, found: &Match, conflict
     )
 }
 
-/// The lines of the file nearest to `search`, and what differs in the first of them.
+/// Shows the lines of the file nearest to `search`, and the differences from the first of them.
 pub(crate) fn format_nearest_lines(doc: &SearchDoc<'_>, search: &str) -> String {
     let mut shown: Vec<std::ops::Range<usize>> = Vec::new();
     let mut known = None;
@@ -116,8 +116,8 @@ pub(crate) fn format_nearest_lines(doc: &SearchDoc<'_>, search: &str) -> String 
     format!("{known}The nearest lines are:\n{}", quoted.join("\n--\n"))
 }
 
-/// Lines of the file that resemble `search`, best first. Where it has comments behind code, the code tells:
-/// a line with another comment is nearer than another line with that comment.
+/// Returns lines of the file that resemble `search`, best first. Code weighs more than trailing comments: a
+/// line with the same code and another comment is nearer than another line with the same comment.
 fn find_similar_ranges(doc: &SearchDoc<'_>, search: &str) -> Vec<std::ops::Range<usize>> {
     let places = |doc: &SearchDoc<'_>, said: &[String]| -> Vec<(f64, std::ops::Range<usize>)> {
         let lines = |range: std::ops::Range<usize>| {
@@ -131,7 +131,7 @@ fn find_similar_ranges(doc: &SearchDoc<'_>, search: &str) -> Vec<std::ops::Range
     let bare: Vec<String> =
         said.iter().map(|line| mismatch::strip_trailing_comment(line).to_owned()).collect();
     if bare != said {
-        // Line by line, so that the numbers stay.
+        // Strip line by line, so that line numbers stay valid.
         let code: String =
             doc.lines.iter().flat_map(|line| [mismatch::strip_trailing_comment(line.text), "\n"]).collect();
         let best = out.first().map_or(0.0, |(similarity, _)| *similarity);

@@ -1,16 +1,16 @@
-//! An insertion that was made already: the whole replacement, of which the search is the beginning or the end,
-//! stands at the place that was found. Made again, it would stand there twice.
+//! Detects an insertion that is already applied: the search is the beginning or end of the replacement, and
+//! the full replacement is already at the matched place. Applying the edit again would duplicate it.
 
 use docket_schema::tool::EditLevel;
 
 use crate::{pattern::EditPattern, search_doc::SearchDoc, search_match::Match};
 
-/// Whether what the edit adds to the search stands beside it in the file.
+/// Returns whether the text that the edit adds is already next to the search in the file.
 pub(crate) fn insertion_present(doc: &SearchDoc<'_>, pattern: &EditPattern, found: &Match) -> bool {
     inline_insertion_present(pattern, found) || line_insertion_present(doc, found)
 }
 
-/// Whole lines, above or below.
+/// Checks insertions of whole lines, above or below the search.
 fn line_insertion_present(doc: &SearchDoc<'_>, found: &Match) -> bool {
     let same = |a: &str, b: &str| match found.level {
         EditLevel::Exact => a.trim_end() == b.trim_end(),
@@ -21,7 +21,7 @@ fn line_insertion_present(doc: &SearchDoc<'_>, found: &Match) -> bool {
     let search = &found.search[..found.search.len() - blank_end];
     let (replace, region) = (&found.replace, found.region());
     let Some(more) = replace.len().checked_sub(search.len()).filter(|more| *more > 0) else { return false };
-    // Braces close what is open: one more may be what is missing.
+    // A closing brace is not evidence: one more may be exactly what the file lacks.
     let tells = |lines: &[String]| lines.iter().any(|line| line.chars().any(char::is_alphanumeric));
     let stand = |lines: &[String], from: usize| {
         tells(lines)
@@ -37,7 +37,7 @@ fn line_insertion_present(doc: &SearchDoc<'_>, found: &Match) -> bool {
             && region.start.checked_sub(more).is_some_and(|from| stand(&replace[..more], from)))
 }
 
-/// A part of one line.
+/// Checks insertions within one line.
 fn inline_insertion_present(pattern: &EditPattern, found: &Match) -> bool {
     let ([line], EditLevel::Exact) = (found.search.as_slice(), found.level) else { return false };
     let (said, put) = (pattern.search.as_str(), pattern.replace.as_str());

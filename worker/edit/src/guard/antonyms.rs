@@ -1,7 +1,7 @@
-//! Names that differ in a word with another sense: `get_item` and `set_item` are a letter apart, and `F401` is
-//! not `F402`. No slip of the pen makes one of the other.
+//! Recognizes names that differ in a word with another meaning: `get_item` and `set_item` are one letter
+//! apart, and `F401` is not `F402`. Such a difference is never a typo.
 
-/// Words of which each is as often written where the other stands.
+/// Pairs of words that are common in the same position and differ in meaning.
 const ANTONYMS: [(&str, &str); 54] = [
     ("get", "set"),
     ("getter", "setter"),
@@ -59,7 +59,7 @@ const ANTONYMS: [(&str, &str); 54] = [
     ("lower", "upper"),
 ];
 
-/// Whether two words mean different things, however alike they are.
+/// Returns whether two words differ in meaning, however similar their spelling.
 pub(crate) fn are_antonyms(said: &str, real: &str) -> bool {
     if said == real {
         return false;
@@ -79,13 +79,13 @@ pub(crate) fn are_antonyms(said: &str, real: &str) -> bool {
         })
 }
 
-/// Whether `word` is `other` with a syllable before it that turns it: `invalid`, `unlock`, `asynchronous`.
+/// Returns whether `word` is `other` with a negating prefix: `invalid`, `unlock`, `asynchronous`.
 fn is_negation_of(word: &str, other: &str) -> bool {
     let whole = ["un", "in", "non", "dis"].iter().any(|syllable| word.strip_prefix(syllable) == Some(other));
     (whole && other.len() >= 4) || (other.starts_with("sync") && word.strip_prefix('a') == Some(other))
 }
 
-/// The words of a name: `getAll`, `get_all`, `GET_ALL`.
+/// Splits an identifier into words: `getAll`, `get_all`, `GET_ALL`.
 fn split_identifier(name: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     let mut lower = false;

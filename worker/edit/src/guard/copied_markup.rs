@@ -1,5 +1,5 @@
-//! What models copy into a replacement from the form in which they saw a file: line numbers, code fences, marks for
-//! omitted lines, the frame of a patch. None of it ever reaches a file.
+//! Rejects markup that models copy into a replacement from the view in which they saw a file: line numbers,
+//! code fences, elision markers, patch markers. None of it may reach a file.
 
 use super::{elision, over_escaping, wrappers};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     search_doc::SearchDoc,
 };
 
-/// What the replacement would write that is no text of a file, and that this file does not have.
+/// Returns why the replacement would write copied markup that the file does not already contain.
 pub(crate) fn copied_markup_reason(doc: &SearchDoc<'_>, pattern: &EditPattern) -> Option<String> {
     let quoted = |dirt: SanitizeError, line: String| format!("`{}`: {}", line.trim(), dirt.message());
     if let Some(line) = elision::find_elision(doc, pattern) {
@@ -33,14 +33,15 @@ pub(crate) fn copied_markup_reason(doc: &SearchDoc<'_>, pattern: &EditPattern) -
     Some(dirt.message().to_owned())
 }
 
-/// A fence of backticks, or one of tildes with a language: tildes alone underline titles.
+/// Returns whether `line` is a code fence of backticks, or of tildes with a language. Tildes alone
+/// are a heading underline.
 pub(crate) fn is_fence(line: &str) -> bool {
     let line = line.trim_start();
     let tagged = |rest: &str| rest.trim_start_matches('~').starts_with(|c: char| c.is_ascii_alphabetic());
     line.starts_with("```") || line.strip_prefix("~~~").is_some_and(tagged)
 }
 
-/// Whether a fence around the replacement would be written: neither search nor file knows fences.
+/// Returns whether the replacement adds a fence although neither search nor file contains one.
 fn introduces_fence(doc: &SearchDoc<'_>, pattern: &EditPattern) -> bool {
     if pattern.search.lines().any(is_fence) || doc.lines.iter().any(|line| is_fence(line.text)) {
         return false;
@@ -54,8 +55,8 @@ fn introduces_fence(doc: &SearchDoc<'_>, pattern: &EditPattern) -> bool {
 mod tests {
     use crate::{Edit, EditHint, apply_edits};
 
-    /// Each frame, brought in by a replacement whose search stands in the file as it is: refused, and so
-    /// never written. Beside it the text that looks alike and is meant.
+    /// Every kind of markup must be refused when the replacement adds it and the search matches exactly.
+    /// Each case has a counterpart: similar text that is intended.
     #[test]
     fn copied_markup_is_never_written() {
         let file = "def f(a):\n    b = a\n    c = b\n    return c\n\ndef g():\n    pass\n";

@@ -1,5 +1,6 @@
-//! Lines that stand for lines: `...`, `// ... existing code ...`, `# rest of the method`, and the marks with
-//! which docket's own tools leave text out. None of them is ever written in place of what it stands for.
+//! Rejects lines that stand in for other lines: `...`, `// ... existing code ...`, `# rest of the method`,
+//! and the truncation marks of docket's own tools. They are never written in place of the lines they stand
+//! for.
 
 use crate::{
     pattern::EditPattern,
@@ -8,22 +9,24 @@ use crate::{
     tokens::diff_slices,
 };
 
-/// The line of the replacement that stands for lines, where the file has no such line itself.
+/// Returns the elision line of the replacement, unless the file itself contains that line.
 pub(crate) fn find_elision(doc: &SearchDoc<'_>, pattern: &EditPattern) -> Option<String> {
     let spoken = |line: &&str| (is_worded_elision(line) || is_truncation_mark(line)) && !doc.has_line(line);
     let line = pattern.replace.lines().find(spoken).map(str::to_owned);
     line.or_else(|| find_bare_ellipsis(pattern)).or_else(|| find_omission_comment(doc, pattern))
 }
 
-/// The lines of a text that are not blank, without the blanks around them.
+/// Returns the non-blank lines of a text, trimmed.
 fn trimmed_non_blank_lines(text: &str) -> Vec<String> {
     text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 
-/// Lines that one bare `...` must stand for to be no statement of its own.
+/// Minimum number of lines that a bare `...` must replace to count as an elision rather than a
+/// statement.
 const ELIDED_MIN: usize = 2;
 
-/// The bare `...` of the replacement that stands where the search has lines between two that are kept.
+/// Returns the bare `...` of the replacement if the search has lines at that position, between two
+/// lines that both have.
 fn find_bare_ellipsis(pattern: &EditPattern) -> Option<String> {
     let (search, replace) =
         (trimmed_non_blank_lines(&pattern.search), trimmed_non_blank_lines(&pattern.replace));
@@ -48,7 +51,7 @@ fn find_bare_ellipsis(pattern: &EditPattern) -> Option<String> {
     replace.iter().enumerate().find(is).map(|(_, line)| line.clone())
 }
 
-/// Words that say that lines are left as they are, or left out.
+/// Words for lines that are unchanged or left out.
 const OMISSION_WORDS: [&str; 24] = [
     "rest",
     "existing",
@@ -75,7 +78,7 @@ const OMISSION_WORDS: [&str; 24] = [
     "kept",
     "before",
 ];
-/// Words that stand beside them and add nothing.
+/// Words that go with [`OMISSION_WORDS`] and add no meaning.
 const FILLER_WORDS: [&str; 64] = [
     "a",
     "all",
@@ -143,8 +146,9 @@ const FILLER_WORDS: [&str; 64] = [
     "your",
 ];
 
-/// The comment of the replacement that says that lines stay, or are left out, where quoted lines vanish: in
-/// such words only, or beginning with them where more goes than comes.
+/// Returns the comment of the replacement that stands for unchanged or omitted lines while quoted lines
+/// disappear. The comment consists of such words only, or begins with them in an edit that removes more
+/// than it adds.
 fn find_omission_comment(doc: &SearchDoc<'_>, pattern: &EditPattern) -> Option<String> {
     let (search, replace) =
         (trimmed_non_blank_lines(&pattern.search), trimmed_non_blank_lines(&pattern.replace));
@@ -159,7 +163,7 @@ fn find_omission_comment(doc: &SearchDoc<'_>, pattern: &EditPattern) -> Option<S
             continue;
         }
         let says = |line: &&String| {
-            // As `grep` parts its places.
+            // The separator that `grep` prints between groups of matches.
             if line.as_str() == "--" {
                 return !doc.lines.iter().any(|real| real.text.trim_start().starts_with("--"));
             }
@@ -183,10 +187,12 @@ fn find_omission_comment(doc: &SearchDoc<'_>, pattern: &EditPattern) -> Option<S
     None
 }
 
-/// Words of a comment that begins with one of [`STEMS`] and may stand for lines: a longer one explains.
+/// Maximum length of a comment that begins with one of [`OMISSION_WORDS`] and counts as an elision. A
+/// longer one is an explanation.
 const OMISSION_COMMENT_WORDS_MAX: usize = 6;
 
-/// The words of a line that holds a comment and no statement: `pass` and a text in triple quotes do nothing.
+/// Returns the text of a line that holds a comment and no statement. `pass` and a string in triple quotes
+/// count as no statement.
 fn comment_only_text(line: &str) -> Option<&str> {
     let line = line.trim();
     let idle = line.strip_prefix("pass").or_else(|| line.strip_prefix("...")).map(str::trim_start);
@@ -197,8 +203,8 @@ fn comment_only_text(line: &str) -> Option<&str> {
     quoted.or_else(|| comment_body(idle.filter(|rest| rest.starts_with('#')).unwrap_or(line)))
 }
 
-/// Marks of tools, docket's among them, that show a part of a text: `[… 500 characters left out …]`,
-/// `    3| ...`, `[truncated]`, `⋮`.
+/// Returns whether `line` is a truncation mark of a tool (docket's own or others): `[… 500
+/// characters left out …]`, `    3| ...`, `[truncated]`, `⋮`.
 pub(crate) fn is_truncation_mark(line: &str) -> bool {
     let line = line.trim();
     let dots = |text: &str| {
@@ -209,7 +215,7 @@ pub(crate) fn is_truncation_mark(line: &str) -> bool {
     if line.starts_with("[\u{2026} ") && inner.is_some() {
         return true;
     }
-    // `[...list]` is code, `[... 20 more lines ...]` is none.
+    // `[...list]` is code, `[... 20 more lines ...]` is not.
     if inner.is_some_and(|inner| inner.ends_with("...") && inner.starts_with("... ") && inner.contains(' ')) {
         return true;
     }
@@ -234,7 +240,8 @@ pub(crate) fn is_truncation_mark(line: &str) -> bool {
         || barred.is_some_and(|rest| matches!(rest, "..." | "\u{2026}"))
 }
 
-/// A line that stands for lines: `...`, `# ...`, `// ... existing code ...`, `/* … */`.
+/// Returns whether `line` stands in for other lines: `...`, `# ...`, `// ... existing code ...`,
+/// `/* … */`.
 pub(crate) fn is_elision(line: &str) -> bool {
     let line = line.trim();
     line == "..."
@@ -244,7 +251,7 @@ pub(crate) fn is_elision(line: &str) -> bool {
         || is_truncation_mark(line)
 }
 
-/// A line that says in words that lines are left out: a comment, or words between dots.
+/// Returns whether a line says in words that lines are left out: in a comment, or between dots.
 pub(crate) fn is_worded_elision(line: &str) -> bool {
     let line = line.trim();
     let dotted_start = |text: &str| text.starts_with("...") || text.starts_with('\u{2026}');
@@ -269,7 +276,7 @@ pub(crate) fn is_worded_elision(line: &str) -> bool {
         return dotted_start(line) && dotted_end(line) && line.contains(' ') && about(line);
     };
     let empty = body.trim_matches(['.', '\u{2026}', ' ']).is_empty();
-    // `Loading existing users...` speaks of users, `existing code ...` of lines.
+    // `Loading existing users...` is about users, `existing code ...` about lines.
     let begins = |text: &str| {
         let text = text.to_lowercase();
         let words = [
@@ -290,7 +297,7 @@ pub(crate) fn is_worded_elision(line: &str) -> bool {
         || describes_omission(body)
 }
 
-/// `rest of the code remains unchanged`, without any dots.
+/// Recognizes `rest of the code remains unchanged`, without any dots.
 fn describes_omission(body: &str) -> bool {
     let body = body.to_lowercase();
     let body = body.trim_matches(|c: char| !c.is_alphanumeric());
@@ -431,7 +438,7 @@ mod tests {
                 apply_edit(CODE, search, &replace).unwrap_or_else(|error| panic!("{line}: {error}"));
             }
         }
-        // Lines go, but the comment says more than that they stay.
+        // Lines are removed, but the comment says more than that they stay.
         for line in ["// keep order", "// reuse the existing helper", "// a b c", "//"] {
             apply_edit(CODE, "  a();\n  b();\n  c();", &format!("  {line}\n  z();"))
                 .unwrap_or_else(|error| panic!("{line}: {error}"));

@@ -1,4 +1,5 @@
-//! Refuses what must not be applied: another statement than is meant, text that no file holds.
+//! Refuses edits that must not be applied: a match of a different statement, or text that does not
+//! belong in a file.
 
 pub(crate) mod already_inserted;
 pub(crate) mod antonyms;

@@ -1,12 +1,12 @@
-//! Lines that were found without regard to their indentation, and that stand otherwise to each other in the
-//! file than in the search: another nesting is another statement where indentation is meaning.
+//! Rejects an indentation-insensitive match whose nesting differs from the search: in a language with
+//! significant indentation, that is a different statement.
 
 use docket_schema::tool::EditLevel;
 
 use crate::{search_doc::SearchDoc, search_match::Match, text::leading_indent};
 
-/// The first line of the file, from 0, that is deeper or less deep than the line above it where the search has
-/// it otherwise.
+/// Returns the first line of the file (from 0) whose depth relative to the line above differs from the
+/// search.
 pub(crate) fn first_nesting_mismatch(doc: &SearchDoc<'_>, found: &Match) -> Option<usize> {
     if found.level <= EditLevel::Whitespace {
         return None;
@@ -21,7 +21,8 @@ pub(crate) fn first_nesting_mismatch(doc: &SearchDoc<'_>, found: &Match) -> Opti
             Some((place, leading_indent(said), leading_indent(doc.lines[place].text)))
         })
         .collect();
-    // Models drop the blanks before the first word: that line says nothing of those below, but for one that opens.
+    // Models drop the indentation of the first line. Such a line says nothing about the lines below it,
+    // unless it opens a block.
     if let Some((place, "", real)) = pairs.first()
         && !real.is_empty()
         && (!opens_block(doc.lines[*place].text)
@@ -29,7 +30,7 @@ pub(crate) fn first_nesting_mismatch(doc: &SearchDoc<'_>, found: &Match) -> Opti
     {
         pairs.remove(0);
     }
-    // A search without any depths claims none.
+    // A search without any indentation makes no claim about nesting.
     if pairs.windows(2).all(|two| indent_width(two[0].1) == indent_width(two[1].1)) {
         return None;
     }
@@ -48,7 +49,7 @@ fn opens_block(line: &str) -> bool {
     line.trim_end().ends_with([':', '{', '(', '['])
 }
 
-/// A line that only closes stands as deep as taste has it.
+/// Returns whether a line only closes a block. Its indentation is a matter of style.
 fn closes_block(line: &str) -> bool {
     line.trim_start().starts_with(['}', ')', ']'])
 }

@@ -1,4 +1,4 @@
-//! The markup of [`super::copied_markup`] around or in the content of a new file.
+//! Applies the checks of [`super::copied_markup`] to the content of a new file.
 
 use super::{
     copied_markup::is_fence,
@@ -6,7 +6,8 @@ use super::{
 };
 use crate::repair::line_numbers::{NumberSequence, strip_line_numbers};
 
-/// Why `content` is no content for a new file at `path`: a frame that models copy along is around it or in it.
+/// Returns why `content` cannot be the content of a new file at `path`: it contains, or is wrapped in, markup
+/// that models copy.
 #[must_use]
 pub fn new_file_markup_reason(path: &str, content: &str) -> Option<&'static str> {
     let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);

@@ -1,9 +1,10 @@
-//! A replacement that is escaped once too often: `\n` for a line break, `\"` for a quote, `&lt;` for `<`. Where
-//! search and file know no such thing and it stands outside of any text in quotes, it is no code.
+//! Rejects a replacement that is escaped once too often: `\n` for a line break, `\"` for a quote, `&lt;` for
+//! `<`. The escape counts as a mistake when neither search nor file contains one and it is outside a string
+//! literal.
 
 use crate::{pattern::EditPattern, search_doc::SearchDoc};
 
-/// Why the replacement cannot be meant as it stands.
+/// Returns why the replacement looks over-escaped.
 pub(crate) fn over_escaped_reason(doc: &SearchDoc<'_>, pattern: &EditPattern) -> Option<String> {
     let known = |sign: &str| pattern.search.contains(sign) || doc.text.contains(sign);
     let told = |sign: &str, plain: &str| {
@@ -29,12 +30,12 @@ pub(crate) fn over_escaped_reason(doc: &SearchDoc<'_>, pattern: &EditPattern) ->
     entity.map(|sign| told(sign, "the sign itself"))
 }
 
-/// Whether no quote is open at the end of `before`.
+/// Returns whether no quote is open at the end of `before`.
 fn is_outside_quotes(before: &str) -> bool {
     !before.contains(['`', '/']) && ['"', '\''].iter().all(|quote| before.matches(*quote).count() % 2 == 0)
 }
 
-/// `\n` and the blanks of another line, in code.
+/// Returns whether code contains `\n` followed by the indentation of another line.
 fn has_escaped_line_break(line: &str) -> bool {
     line.match_indices("\\n").any(|(at, sign)| {
         let rest = &line[at + sign.len()..];
@@ -43,7 +44,7 @@ fn has_escaped_line_break(line: &str) -> bool {
     })
 }
 
-/// `\"` for each quote of a line that assigns or passes it on.
+/// Returns whether every quote of a line that assigns or passes a value is written as `\"`.
 fn has_only_escaped_quotes(line: &str) -> bool {
     let all = line.matches('"').count();
     all > 0

@@ -1,21 +1,21 @@
-//! Placeholders for values that were hidden from the model: `[REDACTED]`, `***`, docket's own mark.
+//! Rejects placeholders for redacted values: `[REDACTED]`, `***`, docket's own mark.
 //!
-//! A model that was shown one writes it back where the value stood, and the file loses its secret. None
-//! is brought into a file by an edit: only what stood in the edited lines before may stand there after.
+//! A model that saw a placeholder writes it back in place of the value, and the file loses its secret.
+//! An edit may not add one: a placeholder is allowed only if the edited lines already contained it.
 
 use docket_schema::redact::REDACTED_KEY;
 
-/// The first placeholder of `new` that `old` does not hold.
+/// Returns the first placeholder of `new` that `old` does not contain.
 pub(crate) fn find_new_placeholder(old: &str, new: &str) -> Option<String> {
     let there: Vec<&str> = old.lines().flat_map(find_placeholders).collect();
     new.lines().flat_map(find_placeholders).find(|found| !there.contains(found)).map(str::to_owned)
 }
 
-/// Characters of a bracketed placeholder at most: longer ones are text.
+/// Maximum length in characters of a bracketed placeholder. A longer one is text.
 const BRACKETED_CHARS_MAX: usize = 48;
-/// Asterisks that stand for a value, at least.
+/// Minimum number of asterisks that stand for a value.
 const STARS_MIN: usize = 3;
-/// Characters of a value that are left before or after its asterisks, at most.
+/// Maximum number of characters of a value left visible before or after its asterisks.
 const REVEALED_CHARS_MAX: usize = 16;
 
 fn find_placeholders(line: &str) -> Vec<&str> {
@@ -36,7 +36,7 @@ fn find_placeholders(line: &str) -> Vec<&str> {
     out
 }
 
-/// What of `text` stands before its end `rest`.
+/// Returns the part of `text` before its suffix `rest`.
 fn text_before<'a>(text: &'a str, rest: &str) -> &'a str {
     &text[..text.len() - rest.len()]
 }
@@ -62,7 +62,8 @@ fn match_bracketed<'a>(before: &str, rest: &'a str) -> Option<&'a str> {
     hidden.then_some(whole)
 }
 
-/// docket's mark is also how code writes a list of one variable: it counts where a value would stand.
+/// Returns whether a value is expected between `before` and `after`. docket's mark is also valid code
+/// for a list with one variable, so it counts only in such a position.
 fn is_value_position(before: &str, after: &str) -> bool {
     let ended = after.is_empty() || after.starts_with(|c: char| " \t\"'`@&;,/".contains(c));
     let quoted = before.ends_with(['"', '\'', '`']) && after.starts_with(['"', '\'', '`']);
@@ -86,7 +87,7 @@ fn match_starred<'a>(before: &str, rest: &'a str) -> Option<&'a str> {
         return None;
     }
     let quoted = head.ends_with(['"', '\'', '`']) && tail.starts_with(['"', '\'', '`']);
-    // Without quotes, letters after the asterisks are a name behind pointers: `= ***key`.
+    // Without quotes, letters after the asterisks are a dereferenced name: `= ***key`.
     let bare = (head.ends_with('=') || head.trim_end().ends_with(':') || head.ends_with("Bearer "))
         && after.len() == tail.len()
         && (tail.is_empty() || tail.starts_with([' ', '"', '\'', ';', ',']));
@@ -99,7 +100,7 @@ fn match_quoted(rest: &str, sign: char) -> Option<&str> {
     Some(text_before(rest, after))
 }
 
-/// Whether what stands before a value says that it is one to hide.
+/// Returns whether the text before a value marks it as a secret.
 fn mentions_secret(before: &str) -> bool {
     let before = before.to_lowercase();
     let names = ["key", "token", "secret", "passw", "pwd", "credential", "auth", "bearer", "://"];
@@ -179,7 +180,8 @@ mod tests {
                 let error = apply_edit(file, search, &replace).expect_err(mark);
                 assert!(error.contains("was hidden"), "{mark}: {error}");
             }
-            // The model saw the mark in place of the value: the file keeps its own, or nothing happens.
+            // The model saw the mark instead of the value: either the file keeps its value, or the edit
+            // is refused.
             let seen = apply_edit(
                 file,
                 &format!("import os\nkey = \"{mark}\"\nmode = 1"),

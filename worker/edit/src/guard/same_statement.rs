@@ -1,6 +1,5 @@
-//! Whether two lines that resemble each other are one statement: what a slip of the pen may change, and
-//! what it may not. Operators, numbers and words such as `not` turn a statement into another one, however
-//! alike the lines are.
+//! Decides whether two similar lines are the same statement. A typo may differ; an operator, a number or
+//! a word such as `not` may not, however similar the lines are otherwise.
 
 use std::collections::HashSet;
 
@@ -11,23 +10,24 @@ use crate::{
     tokens::{diff_slices, is_word, is_word_typo, tokenize, words},
 };
 
-/// What a line of the search is beside a line of the file.
+/// Relation between a line of the search and a line of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineSimilarity {
-    /// The same statement, but for slips, words of a comment, or words that the replacement has right.
+    /// The same statement, except for typos, words of a comment, or words that the replacement has
+    /// right.
     SameStatement,
-    /// It has words of its own.
+    /// The line has words of its own.
     Unclear,
-    /// Another operator, number, keyword, or name of the file: another statement.
+    /// Differs in an operator, number, keyword, or name used in the file: a different statement.
     OtherStatement,
 }
 
-/// What is known beside the two lines.
+/// Context for comparing two lines.
 #[derive(Debug, Default)]
 pub(crate) struct StatementContext {
-    /// Words of the file. A slip makes a word that is nowhere.
+    /// Words of the file. A typo yields a word that the file does not contain.
     file_words: HashSet<String>,
-    /// The lines that only the replacement has, in tokens.
+    /// Tokens of the lines that only the replacement has.
     new_line_tokens: Vec<Vec<String>>,
 }
 
@@ -41,7 +41,8 @@ impl StatementContext {
         }
     }
 
-    /// Whether the replacement has `tokens[at]` among the same neighbours, as `said` has them nowhere.
+    /// Returns whether the replacement has `tokens[at]` between the same neighbors, where `said` does
+    /// not.
     fn replacement_has(&self, said: &[String], tokens: &[String], at: &std::ops::Range<usize>) -> bool {
         let wanted = &tokens[at.start.saturating_sub(1)..(at.end + 1).min(tokens.len())];
         let holds = |line: &[String]| line.windows(wanted.len()).any(|part| part == wanted);
@@ -49,16 +50,16 @@ impl StatementContext {
     }
 }
 
-/// Signs whose absence changes no statement. Quotes of all styles are folded to the last.
+/// Tokens whose absence does not change a statement. All quote styles are folded to the last one.
 const IGNORABLE_SIGNS: [&str; 3] = [",", ";", "\""];
 
-/// Words that turn a statement into its opposite, or decide what is done with its value.
+/// Words that negate a statement or decide what happens to its value.
 const SIGNIFICANT_WORDS: [&str; 22] = [
     "true", "false", "True", "False", "and", "or", "not", "is", "in", "if", "unless", "while", "until",
     "await", "async", "yield", "null", "None", "nil", "min", "max", "mut",
 ];
 
-/// Compares a line of the search with one of the file.
+/// Compares a line of the search with a line of the file.
 pub(crate) fn compare_lines(said: &str, real: &str, context: &StatementContext) -> LineSimilarity {
     if is_comment(said) && is_comment(real) {
         return compare_comments(said, real, context);
@@ -86,7 +87,7 @@ fn compare_code(said: &str, real: &str, context: &StatementContext) -> LineSimil
         if harmless() || slips() || context.replacement_has(&a, &b, &change.new_range) {
             continue;
         }
-        // A word that stands elsewhere in the file was not misremembered: another line has it.
+        // A word that occurs elsewhere in the file is not a typo: it belongs to another line.
         let named = || x.iter().any(|word| context.file_words.contains(word));
         if x.iter().chain(y).any(|token| is_significant(token)) || has_antonyms(x, y) || named() {
             return LineSimilarity::OtherStatement;
@@ -96,8 +97,8 @@ fn compare_code(said: &str, real: &str, context: &StatementContext) -> LineSimil
     out
 }
 
-/// Words of a comment are free, but for those that turn its sense, and for another name of the file in a
-/// comment that is code, such as an example or a statement put out of use.
+/// Compares comments. Their words may differ, except for words that change the meaning, and for another
+/// name of the file in a comment that is code, such as an example or a commented-out statement.
 fn compare_comments(said: &str, real: &str, context: &StatementContext) -> LineSimilarity {
     let (said, real) = (comment_text(said), comment_text(real));
     let code = looks_like_code(said) && looks_like_code(real);
@@ -120,7 +121,7 @@ fn compare_comments(said: &str, real: &str, context: &StatementContext) -> LineS
     LineSimilarity::SameStatement
 }
 
-/// Words and signs that turn what a comment says.
+/// Tokens that change the meaning of a comment.
 const COMMENT_MEANING_TOKENS: [&str; 22] = [
     "and", "or", "not", "true", "false", "True", "False", "null", "None", "=", "<", ">", "+", "&", "|", "!",
     "[", "]", "(", ")", "{", "}",
@@ -130,7 +131,7 @@ fn has_antonyms(x: &[String], y: &[String]) -> bool {
     x.iter().any(|x| y.iter().any(|y| are_antonyms(x, y)))
 }
 
-/// A comment without the signs that open it.
+/// Strips the comment marker.
 fn comment_text(comment: &str) -> &str {
     comment.trim_start_matches(|c: char| c.is_whitespace() || "/*#!-;<".contains(c))
 }
@@ -140,8 +141,8 @@ fn looks_like_code(text: &str) -> bool {
     text.ends_with([';', '{', '}']) || [" = ", "=> ", "();"].iter().any(|sign| text.contains(sign))
 }
 
-/// Whether the lines differ in one word that has words on both sides, parted by single blanks, and decides
-/// nothing in any language.
+/// Returns whether the lines differ only in one word of prose: it has words on both sides, separated by
+/// single spaces, and is not significant in any language.
 pub(crate) fn is_prose_word_change(said: &str, real: &str) -> bool {
     let (a, b): (Vec<&str>, Vec<&str>) = (said.split(' ').collect(), real.split(' ').collect());
     let differ: Vec<usize> = (0..a.len().min(b.len())).filter(|at| a[*at] != b[*at]).collect();
@@ -162,8 +163,8 @@ fn is_significant(token: &str) -> bool {
     number || SIGNIFICANT_WORDS.contains(&token) || (!is_word(token) && !IGNORABLE_SIGNS.contains(&token))
 }
 
-/// A word that is in the file is a name of its own, and so is one with a letter more at an end: `item` is
-/// not `items`.
+/// Returns whether `said` is a typo of `real`. A word that occurs in the file is a name, and so is a word
+/// with one more letter at an end: `item` is not `items`.
 fn is_typo_of(said: &str, real: &str, names: &HashSet<String>) -> bool {
     let longer = |a: &str, b: &str| a.starts_with(b) || a.ends_with(b);
     is_word(said)
@@ -176,14 +177,14 @@ fn is_typo_of(said: &str, real: &str, names: &HashSet<String>) -> bool {
         && is_word_typo(said, real)
 }
 
-/// Tokens without blanks, look-alikes folded.
+/// Returns tokens without whitespace, with look-alikes folded.
 fn normalized_tokens(line: &str) -> Vec<String> {
     let plain: String = line.chars().filter(|c| !is_invisible(*c)).flat_map(fold_char).collect();
     tokenize(&plain).into_iter().filter(|token| !token.trim().is_empty()).map(str::to_owned).collect()
 }
 
-/// Whether the whole line is a comment, in any of the languages we meet. A sign that code begins with
-/// as well (`#include`, `*p = 1`, `--n`) counts only with a blank or its own kind after it.
+/// Returns whether the whole line is a comment in any supported language. A marker that can also
+/// begin code (`#include`, `*p = 1`, `--n`) counts only if it is followed by a space or repeated.
 fn is_comment(line: &str) -> bool {
     let line = line.trim_start();
     let open = ["//", "/*", "<!--", "*/"].iter().any(|sign| line.starts_with(sign));
@@ -192,8 +193,9 @@ fn is_comment(line: &str) -> bool {
     })
 }
 
-/// The line up to a comment at its end, which has two words at least and, after `//`, no signs of a
-/// formula: `a // (b + 1)` is a division somewhere. An address such as `http://host` opens none.
+/// Returns the line without its trailing comment. The comment must have at least two words and,
+/// after `//`, no formula characters, because `a // (b + 1)` is a division in some languages. The
+/// `//` of a URL such as `http://host` does not start a comment.
 pub(crate) fn code_part(line: &str) -> &str {
     let opens = |sign: &str| {
         let at = line.find(sign)?;
@@ -209,7 +211,7 @@ pub(crate) fn code_part(line: &str) -> &str {
     &line[..end.unwrap_or(line.len())]
 }
 
-/// Whether `said` is `real` as far as these two lines tell.
+/// Returns whether `said` and `real` are the same line, judged by these two lines alone.
 pub(crate) fn is_same_line(said: &str, real: &str) -> bool {
     collapse_whitespace(said) == collapse_whitespace(real)
         || compare_lines(said, real, &StatementContext::default()) == LineSimilarity::SameStatement
@@ -255,7 +257,7 @@ mod tests {
         }
     }
 
-    /// A name that the file has is meant as it is, however near to another.
+    /// A name that occurs in the file is never treated as a typo, however close to another name.
     #[test]
     fn name_used_in_file_is_not_a_typo() {
         let file = "fn prepare(a: A) {}\nfn prepaire(a: A) {}\n";

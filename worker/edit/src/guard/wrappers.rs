@@ -1,5 +1,5 @@
-//! The frame in which other editors and models' own formats wrap a replacement: tags before and after it,
-//! a language's name, a divider. None of it is text of a file.
+//! Rejects wrappers that other editors and model formats put around a replacement: tags before and after
+//! it, a language name, a divider. None of them is text of a file.
 
 use crate::{
     pattern::EditPattern,
@@ -7,7 +7,7 @@ use crate::{
     similarity::{SAME_LINE_MIN, line_similarity},
 };
 
-/// Tags in which other editors wrap a replacement or a call.
+/// Tags that other editors put around a replacement or a call.
 const WRAPPER_TAGS: [&str; 19] = [
     "replace",
     "replacement",
@@ -29,9 +29,9 @@ const WRAPPER_TAGS: [&str; 19] = [
     "code",
     "diff",
 ];
-/// Those of them that are markup too.
+/// Wrapper tags that are also valid markup.
 const MARKUP_TAGS: [&str; 7] = ["search", "edit", "function", "content", "file", "code", "diff"];
-/// Names of languages, as they stand behind a fence.
+/// Language names that follow a code fence.
 const LANGUAGES: [&str; 22] = [
     "python",
     "py",
@@ -57,7 +57,7 @@ const LANGUAGES: [&str; 22] = [
     "diff",
 ];
 
-/// The line of the replacement that frames it, where neither search nor file has such a line.
+/// Returns the wrapper line of the replacement, unless the search or the file contains that line.
 pub(crate) fn find_wrapper(doc: &SearchDoc<'_>, pattern: &EditPattern) -> Option<String> {
     let is_new =
         |line: &&str| !doc.has_line(line) && !pattern.search.lines().any(|said| said.trim() == line.trim());
@@ -82,25 +82,26 @@ fn is_opening_tag(line: &str) -> bool {
     line.starts_with("<![CDATA[") || tag.is_some_and(|tag| WRAPPER_TAGS.contains(&tag))
 }
 
-/// A closing tag of the list, alone or behind text, that closes nothing.
+/// Returns whether the line ends with a known closing tag that has no opening tag.
 fn is_closing_tag(pattern: &EditPattern, line: &str) -> bool {
     let line = line.trim_end();
     let tag = line.strip_suffix('>').and_then(|line| line.rsplit_once("</"));
-    // Some are tags of markup as well, as in a comment.
+    // Some tags are also used as markup, for example in doc comments.
     let opened = |tag: &str| {
         let open = format!("<{tag}");
         MARKUP_TAGS.contains(&tag) && (pattern.replace.contains(&open) || pattern.search.contains(&open))
     };
-    // In quotes it is a value.
+    // A quoted tag is a value.
     tag.is_some_and(|(before, tag)| {
         WRAPPER_TAGS.contains(&tag) && !before.contains(['"', '\'', '`']) && !opened(tag)
     }) || line.trim() == "]]>"
 }
 
-/// Whether the last line is what ends a text elsewhere: a divider, an end of input, quotes that open nothing.
+/// Returns whether the last line is an end marker of another format: a divider, an end of input, or quotes
+/// without a counterpart.
 fn is_end_marker(doc: &SearchDoc<'_>, pattern: &EditPattern, solid: &[&str], line: &str) -> bool {
     let above = solid.len().checked_sub(2).map(|at| solid[at]);
-    // A title is as long as the line under it, at the most.
+    // An underline is at least as long as its heading.
     let underlines =
         |line: &str| above.is_some_and(|above| !above.starts_with(' ') && above.len() <= line.len());
     match line {
@@ -114,7 +115,7 @@ fn is_end_marker(doc: &SearchDoc<'_>, pattern: &EditPattern, solid: &[&str], lin
     }
 }
 
-/// Whether the first line is the name of a language, as behind a fence, in a file that is no list of words.
+/// Returns whether the first line is a language name, as after a fence, in a file that is not a word list.
 fn is_language_name(doc: &SearchDoc<'_>, pattern: &EditPattern, solid: &[&str], line: &str) -> bool {
     let word = |line: &str| !line.trim().is_empty() && line.trim().chars().all(char::is_alphanumeric);
     solid.len() > 1
@@ -124,7 +125,8 @@ fn is_language_name(doc: &SearchDoc<'_>, pattern: &EditPattern, solid: &[&str], 
         && !doc.lines.iter().any(|line| word(line.text))
 }
 
-/// Whether the replacement is a whole block, as a patch has it: the search, a line of `=`, the search changed.
+/// Returns whether the replacement is a whole search/replace block: the search, a line of `=`, and the
+/// changed search.
 fn contains_search_replace_block(pattern: &EditPattern) -> bool {
     let divides = |line: &str| line.len() >= 5 && line.bytes().all(|byte| byte == b'=');
     let lines: Vec<&str> = pattern.replace.trim().lines().collect();

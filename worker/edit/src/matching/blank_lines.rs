@@ -1,8 +1,9 @@
-//! Blank lines of a search beside those of the file.
+//! Aligns blank lines of a search with those of the file.
 
 use crate::{pattern::PatternLines, search_doc::SearchDoc, text::TextLine};
 
-/// Aligns blank lines of the search with blank lines of the file between the solid lines around them.
+/// Aligns blank lines of the search with blank lines of the file between the surrounding non-blank
+/// lines.
 pub(crate) fn align_blank_lines(
     doc: &SearchDoc<'_>,
     model: &PatternLines,
@@ -17,7 +18,8 @@ pub(crate) fn align_blank_lines(
     align
 }
 
-/// See [`align_blanks`]; blank lines of the search that are `None` take the file's blanks in their gap.
+/// Like [`align_blank_lines`], but unaligned (`None`) blank lines of the search also take the file's
+/// blank lines in their gap.
 pub(crate) fn fill_blank_lines(doc: &SearchDoc<'_>, search: &[String], align: &mut [Option<usize>]) {
     let blank = |at: usize| doc.lines.get(at).is_some_and(TextLine::is_blank);
     let aligned: Vec<usize> = (0..align.len()).filter(|at| align[*at].is_some()).collect();
@@ -31,7 +33,7 @@ pub(crate) fn fill_blank_lines(doc: &SearchDoc<'_>, search: &[String], align: &m
             }
         }
     }
-    // Blank lines that open or close the search have an aligned line on one side only.
+    // Blank lines at the start or end of the search have an aligned line on one side only.
     for at in (0..first).rev() {
         align[at] = align[at + 1].and_then(|next| next.checked_sub(1)).filter(|place| blank(*place));
     }

@@ -1,17 +1,17 @@
-//! The edit distance from one text to many, 64 cells of the table at a time (Myers 1999, in Hyyrö's form
-//! for texts of any length).
+//! Edit distance from one text to many, 64 table cells at a time (Myers 1999, in Hyyrö's form for texts
+//! of any length).
 
 use std::collections::HashMap;
 
-/// A text prepared to be compared with others, in an alphabet of its own characters.
+/// A text prepared for comparison with others, in an alphabet of its own characters.
 #[derive(Debug)]
 pub(crate) struct PreparedText {
     char_count: usize,
-    /// Words of 64 characters that the text takes.
+    /// Number of 64-bit words that the text takes.
     word_count: usize,
     alphabet: HashMap<char, u32>,
-    /// For each character of the alphabet, `words` words with a bit for each place where it stands.
-    /// Character 0 is any other, and stands nowhere.
+    /// For each character of the alphabet, `word_count` words with a bit for each position of the
+    /// character. Character 0 stands for any other character and has no positions.
     position_bits: Vec<u64>,
 }
 
@@ -31,17 +31,17 @@ impl PreparedText {
         Self { char_count: text.len(), word_count: words, alphabet, position_bits: places }
     }
 
-    /// A text in this one's alphabet, for [`Self::distance`].
+    /// Encodes a text in this text's alphabet, for [`Self::distance`].
     pub(crate) fn encode_text(&self, text: &str) -> Vec<u32> {
         text.chars().map(|c| self.alphabet.get(&c).copied().unwrap_or(0)).collect()
     }
 
-    /// Words that a comparison with a text of `length` characters goes through: its cost.
+    /// Cost of a comparison with a text of `length` characters: the number of words it processes.
     pub(crate) const fn comparison_cost(&self, length: usize) -> usize {
         self.word_count.saturating_mul(length)
     }
 
-    /// The distance to `other`, where it is at most `limit`.
+    /// Returns the distance to `other` if it is at most `limit`.
     pub(crate) fn distance(&self, other: &[u32], limit: usize) -> Option<usize> {
         if self.char_count.abs_diff(other.len()) > limit {
             return None;
@@ -70,7 +70,7 @@ impl PreparedText {
                 *down = higher & vertical;
                 (rises, falls) = (carried_up, carried_down);
             }
-            // Of the last word, which holds the text's end.
+            // The last word holds the end of the text.
             distance = distance + usize::from(end_rises != 0) - usize::from(end_falls != 0);
             if distance > limit + (other.len() - at - 1) {
                 return None;

@@ -1,4 +1,4 @@
-//! The strictest level: the search stands in the file as it is, line ends aside.
+//! The strictest level: the search occurs in the file exactly, ignoring line endings.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::{
     text::leading_indent,
 };
 
-/// The places that are meant; empty where the search stands nowhere.
+/// Returns the selected places; empty if the search does not occur in the file.
 pub(crate) fn find_exact(
     doc: &SearchDoc<'_>,
     pattern: &EditPattern,
@@ -37,7 +37,7 @@ pub(crate) fn find_exact(
     let mut out = Vec::new();
     let mut rest = chosen.as_slice();
     while !rest.is_empty() {
-        // Places on one line are one change of that line.
+        // Several matches on one line are a single change of that line.
         let more = rest.windows(2).take_while(|two| two[1].first_line <= two[0].last_line).count();
         let (group, others) = rest.split_at(more + 1);
         match group {
@@ -52,7 +52,7 @@ pub(crate) fn find_exact(
     Ok(out)
 }
 
-/// The file with `\n` line ends, and where its lines begin in that form.
+/// The file with `\n` line endings, and the line starts in that form.
 struct NormalizedText<'a> {
     text: std::borrow::Cow<'a, str>,
     line_starts: Vec<usize>,
@@ -75,7 +75,7 @@ impl<'a> NormalizedText<'a> {
         Self { text, line_starts: starts }
     }
 
-    /// All places, overlapping ones too; stops after [`PLACES_COUNTED_MAX`] + 1.
+    /// Returns all matches, overlapping ones included. Stops after [`PLACES_COUNTED_MAX`] + 1.
     fn occurrences(&self, part: &str, whole_lines: bool) -> Vec<usize> {
         let mut out = Vec::new();
         let mut from = 0;
@@ -119,7 +119,7 @@ impl<'a> NormalizedText<'a> {
 
 #[derive(Clone, Copy)]
 struct MatchSpan {
-    /// Byte offsets in [`Normal::text`].
+    /// Byte offsets in [`NormalizedText::text`].
     start: usize,
     end: usize,
     first_line: usize,
@@ -129,7 +129,7 @@ struct MatchSpan {
     end_col: usize,
 }
 
-/// Several matches that share lines, none of which ends with a break.
+/// Combines matches that share lines. None of them ends with a line break.
 fn combine_spans(
     doc: &SearchDoc<'_>,
     text: &NormalizedText<'_>,
@@ -161,14 +161,14 @@ fn build_match(doc: &SearchDoc<'_>, pattern: &EditPattern, span: &MatchSpan) -> 
     let mut replace = indent_replacement(doc, pattern, span);
     let last_text = doc.lines[span.last_line].text;
     let prefix = &doc.lines[span.first_line].text[..span.start_col];
-    // From its first word on a line is whole as well.
+    // A match that begins at the first word of a line counts as whole too.
     let lined = prefix.trim().is_empty();
     let whole = lined && span.end_col == last_text.len();
     let mut search: Vec<String> =
         doc.lines[span.first_line..=span.last_line].iter().map(|line| line.text.to_owned()).collect();
     let mut align: Vec<Option<usize>> = (span.first_line..=span.last_line).map(Some).collect();
     if whole && !span.ends_with_eol && replace.is_empty() {
-        // Whole lines are taken away with their line ends.
+        // Whole lines are removed with their line endings.
         return Match { level: EditLevel::Exact, search, replace: Vec::new(), align };
     }
     if whole && !span.ends_with_eol && replace.ends_with('\n') && !adds_only_line_break(pattern) {
@@ -186,7 +186,7 @@ fn build_match(doc: &SearchDoc<'_>, pattern: &EditPattern, span: &MatchSpan) -> 
         }
     }
     if swallows && let Some(next) = doc.lines.get(span.last_line + 1) {
-        // The line end itself is replaced: the next line joins this one.
+        // The line ending itself is replaced, so the next line joins this one.
         rest = next.text.to_owned();
         search.push(rest.clone());
         align.push(Some(span.last_line + 1));
@@ -196,8 +196,8 @@ fn build_match(doc: &SearchDoc<'_>, pattern: &EditPattern, span: &MatchSpan) -> 
     Match { level: EditLevel::Exact, search, replace: text.split('\n').map(str::to_owned).collect(), align }
 }
 
-/// The replacement of one line quoted without its indentation: its further lines get that
-/// indentation too, unless they bring it along.
+/// Indents the replacement of one line that was quoted without its indentation: its further lines
+/// get the same indentation, unless they already have it.
 fn indent_replacement(doc: &SearchDoc<'_>, pattern: &EditPattern, span: &MatchSpan) -> String {
     let line = doc.lines[span.first_line].text;
     let prefix = &line[..span.start_col];
@@ -224,7 +224,7 @@ fn indent_replacement(doc: &SearchDoc<'_>, pattern: &EditPattern, span: &MatchSp
     out
 }
 
-/// A break that the replacement adds and that is all it changes is meant.
+/// Returns whether a line break is all that the replacement adds; then it is intended.
 fn adds_only_line_break(pattern: &EditPattern) -> bool {
     pattern.replace.strip_suffix('\n') == Some(pattern.search.as_str())
 }

@@ -1,5 +1,5 @@
-//! The loosest level: similarity, fenced in by a margin over the runner-up and by a guard that the
-//! statement is the same.
+//! The loosest level: similarity, limited by a margin over the runner-up and a check that the
+//! statements are the same.
 
 use docket_schema::tool::EditLevel;
 
@@ -13,31 +13,31 @@ use crate::{
     text::collapse_whitespace,
 };
 
-/// Least similarity at which a region is taken for what the search quotes.
+/// Minimum similarity for a region to count as the text the search quotes.
 const SIMILARITY_MIN: f64 = 0.85;
-/// Windows may have this many lines more or less than the search.
+/// A window may have this many lines more or fewer than the search.
 const WINDOW_SLACK: usize = 2;
-/// Runners-up are looked for down to this similarity.
+/// Minimum similarity of runners-up that are considered.
 const RUNNER_UP_MIN: f64 = 0.70;
-/// Windows that get an exact comparison. A file with more rivals than these has no one place.
+/// Maximum number of windows compared exactly. In a file with more rivals, no place is unique.
 const WINDOWS_COMPARED_MAX: usize = 600;
-/// Words of distance tables that a search for the place may need: it bounds the time of one edit.
+/// Maximum cost of finding a place, in words of distance tables. Bounds the time of one edit.
 const PLACE_COST_MAX: usize = 20_000_000;
-/// The same where only lines to show are looked for; the best fits come first.
+/// The same limit when only looking for lines to show. The best candidates come first.
 const SUGGESTION_COST_MAX: usize = 4_000_000;
-/// Windows that are compared where only lines to show are looked for.
+/// Maximum number of windows compared when only looking for lines to show.
 const SUGGESTIONS_COMPARED_MAX: usize = 24;
-/// A region must be at least this similar to be worth showing.
+/// Minimum similarity for a region to be worth showing.
 const SUGGESTION_SIMILARITY_MIN: f64 = 0.35;
-/// Searches with fewer characters are too short for similarity to mean anything.
+/// Searches with fewer characters are too short for similarity to be meaningful.
 const SEARCH_CHARS_MIN: usize = 12;
-/// Searches with more characters are not compared by similarity: time grows with the square.
+/// Searches with more characters are not compared by similarity: the time is quadratic.
 const SEARCH_CHARS_MAX: usize = 12_000;
 
-/// A stretch of solid lines of the file and how far it is from the search.
+/// A range of non-blank lines of the file and its distance from the search.
 #[derive(Debug, Clone)]
 pub(crate) struct CandidateWindow {
-    /// Indices into [`Doc::solid`].
+    /// Indices into [`SearchDoc::non_blank_lines`].
     pub(crate) range: std::ops::Range<usize>,
     distance: usize,
     pub(crate) similarity: f64,
@@ -78,22 +78,22 @@ pub(crate) fn find_fuzzy(doc: &SearchDoc<'_>, model: &PatternLines) -> Result<Ma
     Ok(Match { level: EditLevel::Fuzzy, search: model.search.clone(), replace: model.replace.clone(), align })
 }
 
-/// By how much the runner-up must be further from a search of `chars` characters than the best.
+/// How much further from a search of `chars` characters than the best match the runner-up must be.
 const fn runner_up_margin(chars: usize, best: usize) -> usize {
     let share = chars / 50;
     (if share > 3 { share } else { 3 }) + best / 4
 }
 
-/// What windows are looked for.
+/// Purpose of a window search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WindowPurpose {
-    /// The best and what is near enough to it to be its rival.
+    /// The best match and the rivals close to it.
     Place,
-    /// Whatever resembles the search enough to be shown.
+    /// Any text similar enough to the search to be shown.
     Suggestion,
 }
 
-/// The windows that are wanted, best first.
+/// Returns the windows for the given purpose, best first.
 pub(crate) fn best_windows(
     doc: &SearchDoc<'_>,
     said: &[String],
@@ -122,7 +122,7 @@ pub(crate) fn best_windows(
             let length = sum.total as usize - 1;
             let longest = length.max(text.len());
             let most = distance_limit(longest, floor);
-            // Lengths alone rule most windows out.
+            // The length alone rules out most windows.
             if length.abs_diff(text.len()) <= most {
                 let bound = wanted.distance_lower_bound(&sum);
                 if bound <= most {
@@ -136,7 +136,8 @@ pub(crate) fn best_windows(
     let mut out: Vec<CandidateWindow> = Vec::new();
     let (mut nearest, mut cost) = (usize::MAX, 0usize);
     for (compared, (bound, range, longest)) in bounds.into_iter().enumerate() {
-        // What cannot come near the best found so far is no rival of it, nor is what follows.
+        // A window that cannot come near the best one found so far is not a rival, and neither are
+        // those after it.
         let rival = match wanted_for {
             WindowPurpose::Place => nearest.saturating_add(runner_up_margin(text.len(), nearest)),
             WindowPurpose::Suggestion => usize::MAX,
@@ -147,7 +148,7 @@ pub(crate) fn best_windows(
         let limit = distance_limit(longest, floor).min(rival);
         cost = cost.saturating_add(compared_with.comparison_cost(longest));
         match wanted_for {
-            // With rivals left unseen no place is certain.
+            // With unseen rivals, no place is certain.
             WindowPurpose::Place if compared >= WINDOWS_COMPARED_MAX || cost > PLACE_COST_MAX => {
                 return Vec::new();
             }
@@ -190,7 +191,7 @@ fn distance_limit(longest: usize, floor: f64) -> usize {
 
 const BUCKETS: usize = 32;
 
-/// How often each class of character occurs: gives a lower bound of the edit distance.
+/// Counts of each class of character; yields a lower bound of the edit distance.
 #[derive(Debug, Clone)]
 struct CharHistogram {
     counts: [i32; BUCKETS],
@@ -210,7 +211,7 @@ impl CharHistogram {
         out
     }
 
-    /// With the line's break.
+    /// Includes the line break.
     fn from_line(line: &str) -> Self {
         let mut out = Self::default();
         line.chars().for_each(|c| out.add_char(c));
@@ -233,7 +234,7 @@ impl CharHistogram {
         self.total -= other.total;
     }
 
-    /// No edit distance can be below this; one break too many in `window` is forgiven.
+    /// Returns a lower bound of the edit distance. One extra line break in `window` is forgiven.
     fn distance_lower_bound(&self, window: &Self) -> usize {
         let (mut more, mut less) = (0i32, 0i32);
         for (a, b) in self.counts.iter().zip(&window.counts) {
@@ -245,8 +246,8 @@ impl CharHistogram {
     }
 }
 
-/// Lines left over in equal number on both sides of a gap stand for each other, however they read:
-/// whether they may is for [`same_statements`] to say.
+/// Pairs the remaining lines of a gap if both sides have the same number of them, whatever their
+/// text. [`has_same_statements`] decides whether the pairs are acceptable.
 fn pair_unaligned_lines(places: &mut [Option<usize>], there: usize) {
     let mut at = 0;
     let mut from = 0;
@@ -267,12 +268,12 @@ fn pair_unaligned_lines(places: &mut [Option<usize>], there: usize) {
     }
 }
 
-/// Share of the search's lines that may differ from the file's in more than slips.
+/// Maximum share of the search's lines that may differ from the file by more than typos.
 const UNCLEAR_LINES_MAX: f64 = 0.25;
-/// A kept line at least this similar counts half.
+/// An unchanged line at least this similar counts half.
 const UNCHANGED_SIMILARITY_MIN: f64 = 0.95;
 
-/// Whether the region holds the statements that the search means, not merely similar ones.
+/// Returns whether the region holds the statements that the search means, not merely similar ones.
 fn has_same_statements(
     doc: &SearchDoc<'_>,
     model: &PatternLines,
@@ -295,7 +296,7 @@ fn has_same_statements(
         let kept = model.replace.contains(&model.search[solid[at]]);
         let near = kept && line_similarity(&said[at], real) >= UNCHANGED_SIMILARITY_MIN;
         let likeness = match compare_lines(&said[at], real, &context) {
-            // A word of a sentence, in a line that stays as the file has it.
+            // A prose word differs in a line that the edit keeps.
             LineSimilarity::OtherStatement if near && is_prose_word_change(&said[at], real) => {
                 LineSimilarity::Unclear
             }
@@ -303,10 +304,11 @@ fn has_same_statements(
         };
         match likeness {
             LineSimilarity::SameStatement => {}
-            // The lines at both ends say where the region begins and ends.
+            // The lines at both ends define where the region begins and ends, so they must be
+            // certain.
             LineSimilarity::Unclear if at == 0 || at + 1 == places.len() => return false,
             LineSimilarity::Unclear => {
-                // One word of a long line that stays as the file has it tells little.
+                // One different word in a long unchanged line is weak evidence.
                 odd += if near { 0.5 } else { 1.0 };
             }
             LineSimilarity::OtherStatement => return false,

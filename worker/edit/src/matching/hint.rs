@@ -1,7 +1,7 @@
-//! The choice that an edit's hint makes where its search stands in several places.
+//! Selects a place by the edit's hint when the search matches several.
 //!
-//! A hint never finds a place: it only says which of equal ones is meant. One that does not fit what
-//! the file holds is refused, even where the edit could do without it.
+//! A hint never finds a place; it only selects one of several equal matches. A hint that does not
+//! fit the file is refused, even if the edit would be unambiguous without it.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ use crate::{
     search_match::NoMatch,
 };
 
-/// Places of one search that are counted. A file with more has no use for hints.
+/// Maximum number of places counted per search. In a file with more, hints are of no use.
 pub(crate) const PLACES_COUNTED_MAX: usize = 1000;
 
-/// Contradictions and impossible numbers that no file is needed to see.
+/// Rejects contradictions and impossible numbers that can be seen without the file.
 pub(crate) fn validate_hint(hint: &EditHint) -> Result<(), String> {
     let zero =
         [("near_line", hint.near_line), ("occurrence", hint.occurrence), ("replace_all", hint.replace_all)]
@@ -31,7 +31,7 @@ pub(crate) fn validate_hint(hint: &EditHint) -> Result<(), String> {
     Ok(())
 }
 
-/// Which of `places` (lines from 0, in the file's order, at least one) are meant.
+/// Returns which of `places` (lines from 0, in file order, not empty) the hint selects.
 pub(crate) fn choose_places(
     doc: &SearchDoc<'_>,
     hint: &EditHint,
@@ -80,7 +80,7 @@ pub(crate) fn choose_places(
     }
 }
 
-/// `3 places`, `1 place`.
+/// Formats a count: `3 places`, `1 place`.
 pub(crate) fn format_place_count(places: usize) -> String {
     match places {
         1 => "1 place".to_owned(),
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::{Edit, apply_edits};
 
-    /// Applies one edit with a hint: the file afterwards, or the refusal.
+    /// Applies one edit with a hint and returns the new file, or the refusal.
     fn apply_with_hint(before: &str, search: &str, replace: &str, hint: EditHint) -> Result<String, String> {
         let edit = Edit { search: search.to_owned(), replace: replace.to_owned(), hint };
         apply_edits(before.as_bytes(), &[edit])
@@ -237,7 +237,7 @@ mod tests {
             near_line_hint(99),
             Err("near_line is 99, but the file has 7 lines"),
         );
-        // A search that names one place needs no hint: a stale number does no harm.
+        // A search with a single match needs no hint: a stale number does no harm.
         assert_hinted_edit("one\ntwo\n", "two", "2", near_line_hint(99), Ok("one\n2\n"));
     }
 
@@ -342,7 +342,7 @@ mod tests {
             Err("matches 2"),
         );
         assert_hinted_edit("a\nb\na\n", "a\n", "c\n", hint(HunkAnchor::EndOfFile), Ok("a\nb\nc\n"));
-        // Within a line is no place for whole lines.
+        // A match within a line does not count for whole lines.
         assert_hinted_edit(
             "xa\na\n",
             "a\n",

@@ -1,7 +1,7 @@
-//! Finds the one region of the file that a search speaks of, level by level.
+//! Finds the one region of the file that a search means, level by level.
 //!
-//! At each level all matches are computed. One is the answer, several end the search for good: a
-//! looser level could only hide that the edit is ambiguous.
+//! Each level computes all matches. Exactly one match is the result; several end the search,
+//! because a looser level could only hide the ambiguity.
 
 use docket_schema::tool::EditLevel;
 
@@ -19,7 +19,7 @@ use crate::{
     text::{collapse_whitespace, fold_lookalikes, folded_chars, leading_indent},
 };
 
-/// Finds the place of `pattern`, or the places where `hint` wants all of them. Never empty.
+/// Finds the place of `pattern`, or all places if `hint` asks for all. The result is never empty.
 pub(crate) fn locate(
     doc: &SearchDoc<'_>,
     pattern: &EditPattern,
@@ -49,8 +49,8 @@ pub(crate) fn locate(
     }
 }
 
-/// Whether `replace` stands in the file where the search would have stood: the place is told by
-/// lines that both have, and there is one such place only.
+/// Returns the only place where `replace` is already in the file instead of the search, identified
+/// by lines that both have.
 pub(crate) fn find_applied_replacement(
     doc: &SearchDoc<'_>,
     pattern: &EditPattern,
@@ -61,8 +61,8 @@ pub(crate) fn find_applied_replacement(
     };
     let (said, put) = (solid(&model.search), solid(&model.replace));
     let (shared_head, shared_tail) = (said.first() == put.first(), said.last() == put.last());
-    // What only takes lines away stands in the file before the edit as well as after it, unless both
-    // sides of the gap are told.
+    // A pure removal matches the file both before and after the edit, unless both sides of the gap
+    // are given.
     let adds = put.iter().any(|line| !said.contains(line));
     let told = if adds { shared_head || shared_tail } else { shared_head && shared_tail };
     if put.len() < 2 || !told {
@@ -77,11 +77,11 @@ pub(crate) fn find_applied_replacement(
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineNormalization {
-    /// Blanks inside and at the end of lines, and blank lines, do not count.
+    /// Ignores whitespace inside and at the end of lines, and blank lines.
     Whitespace,
-    /// Nor does indentation.
+    /// Also ignores indentation.
     Indentation,
-    /// Nor do quote style and look-alike characters.
+    /// Also ignores quote style and look-alike characters.
     Lookalikes,
 }
 
@@ -110,11 +110,12 @@ fn find_by_line_keys(
 ) -> Result<Vec<Match>, NoMatch> {
     let solid = model.non_blank_indices();
     let wanted: Vec<String> = solid.iter().map(|at| level.line_key(&model.search[*at])).collect();
-    // A sign or two, such as a lone brace, is no place when its blanks are in doubt.
+    // One or two characters, such as a lone brace, do not identify a place if the whitespace
+    // differs.
     if wanted.is_empty() || wanted.iter().map(String::len).sum::<usize>() < 3 {
         return Ok(Vec::new());
     }
-    // Most lines differ in their first letters: no key is made of them.
+    // Most lines differ in their first characters, so no key is built for them.
     let is_match = |start: usize| match level {
         LineNormalization::Whitespace | LineNormalization::Indentation => {
             doc.collapsed_lines()[start..start + wanted.len()] == *wanted
@@ -145,7 +146,7 @@ fn find_by_line_keys(
         align.iter().all(Option::is_some)
             && align.windows(2).all(|two| two[1].zip(two[0]).is_some_and(|(b, a)| b == a + 1))
     };
-    // Where the blank lines agree as well, that is a stricter match.
+    // Matches whose blank lines agree as well are stricter and win.
     let strict: Vec<Vec<Option<usize>>> =
         aligned.iter().filter(|align| same_blanks(align)).cloned().collect();
     let matched = if strict.is_empty() { aligned } else { strict };

@@ -1,9 +1,9 @@
-//! Searches that hold a mark of hidden text, `[REDACTED: kind]`: the model was shown the mark, and the file
+//! Resolves searches that contain redaction marks, `[REDACTED: kind]`: the model saw the mark, and the file
 //! holds a secret there.
 //!
-//! A mark of the search stands for one run of characters within its line. Where all else of the search names
-//! one place, the file's own text is put for the marks, in the search and in the replacement; a mark of the
-//! replacement of which it is not certain what it hides is refused.
+//! A mark in the search stands for one run of characters within its line. If the rest of the search
+//! identifies one place, the file's own text replaces the marks in both search and replacement. A mark in
+//! the replacement that cannot be resolved with certainty is refused.
 
 use std::{collections::HashSet, ops::Range};
 
@@ -15,30 +15,31 @@ use crate::{
     text::collapse_whitespace,
 };
 
-/// Characters that are hidden, at least: shorter values are never struck out.
+/// Minimum number of characters a mark hides: shorter values are never redacted.
 const REDACTED_CHARS_MIN: usize = 4;
 
-/// A pattern with the file's own text in place of its marks.
+/// A pattern whose marks are replaced with the file's own text.
 #[derive(Debug)]
 pub(crate) struct ResolvedPattern {
     pub(crate) pattern: EditPattern,
-    /// A line, from 0, where the search must be found.
+    /// The line (from 0) where the search must match.
     pub(crate) line: usize,
 }
 
-/// What a mark of the search stands for.
+/// The text that a mark of the search stands for.
 #[derive(Debug)]
 struct ResolvedMark<'a> {
     mark: &'a str,
-    /// The text between the mark and the one before it, or the beginning of the line.
+    /// The text between the previous mark (or the start of the line) and this mark.
     prefix: &'a str,
     original: &'a str,
 }
 
-/// `pattern` without marks; `None` where its search holds none, or none that hides something.
+/// Resolves the marks of `pattern`. Returns `None` if its search contains no marks, or none that
+/// hides text.
 ///
 /// # Errors
-/// [`Miss`] where the marks do not stand for certain text.
+/// Returns [`NoMatch`] if the marks cannot be resolved with certainty.
 pub(crate) fn resolve_redactions(
     doc: &SearchDoc<'_>,
     pattern: &EditPattern,
@@ -48,7 +49,7 @@ pub(crate) fn resolve_redactions(
         return Ok(None);
     }
     let said: Vec<&str> = pattern.search.lines().filter(|line| !line.trim().is_empty()).collect();
-    // A mark alone would be any line.
+    // A mark alone would match any line.
     let beside: String = said.iter().map(|line| text_outside_marks(line)).collect();
     if !beside.contains(char::is_alphanumeric) {
         return Ok(None);
@@ -93,7 +94,7 @@ pub(crate) fn resolve_redactions(
     }
     let mut in_order = known.iter();
     let search = replace_marks(&pattern.search, |_, _| in_order.next().map(|known| known.original));
-    // Each mark of the search is written once at most: a secret is not copied.
+    // Each mark of the search is written at most once, so that a secret is not duplicated.
     let mut left: Vec<&ResolvedMark<'_>> = known.iter().collect();
     let replace =
         replace_marks(&pattern.replace, |before, mark| take_original(&mut left, &known, before, mark));
@@ -105,7 +106,7 @@ pub(crate) fn resolve_redactions(
     Ok(Some(ResolvedPattern { pattern: EditPattern { search, replace }, line: lines[*one].start }))
 }
 
-/// The marks of a line, each with the text before it, and the text behind the last one.
+/// Returns the marks of a line, each with the text before it, and the text after the last one.
 fn split_at_marks(line: &str) -> (Vec<(&str, &str)>, &str) {
     let mut out = Vec::new();
     let mut rest = line.trim();
@@ -116,7 +117,7 @@ fn split_at_marks(line: &str) -> (Vec<(&str, &str)>, &str) {
     (out, rest)
 }
 
-/// The characters of a line that belong to no mark.
+/// Returns the characters of a line outside its marks.
 fn text_outside_marks(line: &str) -> String {
     let (pieces, tail) = split_at_marks(line);
     pieces.iter().map(|(left, _)| *left).chain([tail]).collect()
@@ -124,14 +125,14 @@ fn text_outside_marks(line: &str) -> String {
 
 enum MarkFit<'a> {
     NoFit,
-    /// What each mark hides.
+    /// The texts that the marks hide.
     Unique(Vec<&'a str>),
-    /// In more than one way.
+    /// The marks match in more than one way.
     Ambiguous,
 }
 
-/// Whether a line with marks can be the file's line `real`, blanks at the ends aside. A line of which only a
-/// part is quoted must have text on both sides of its marks.
+/// Matches a line with marks against the file's line `real`, ignoring whitespace at the ends. A partially
+/// quoted line must have text on both sides of its marks.
 fn fit_line<'a>(said: &str, real: &'a str) -> MarkFit<'a> {
     let real = real.trim();
     let (pieces, tail) = split_at_marks(said);
@@ -157,7 +158,7 @@ fn fit_line<'a>(said: &str, real: &'a str) -> MarkFit<'a> {
     found
 }
 
-/// The same where all of `real` is quoted.
+/// Like [`fit_line`], but all of `real` is quoted.
 fn fit_full_line<'a>(pieces: &[(&str, &str)], tail: &str, real: &'a str) -> MarkFit<'a> {
     let Some(((first, _), more)) = pieces.split_first() else { return MarkFit::NoFit };
     let Some(mut rest) = real.strip_prefix(first).and_then(|rest| rest.strip_suffix(tail)) else {
@@ -184,7 +185,8 @@ fn fit_full_line<'a>(pieces: &[(&str, &str)], tail: &str, real: &'a str) -> Mark
     }
 }
 
-/// Where all lines of the search stand, as places in [`Doc::solid`].
+/// Returns the places where all lines of the search match, as indices into
+/// [`SearchDoc::non_blank_lines`].
 fn find_places(doc: &SearchDoc<'_>, said: &[&str]) -> Vec<usize> {
     let keys: Vec<String> = said.iter().map(|line| collapse_whitespace(line)).collect();
     let is = |at: usize, place: usize| {
@@ -199,7 +201,7 @@ fn find_places(doc: &SearchDoc<'_>, said: &[&str]) -> Vec<usize> {
         .collect()
 }
 
-/// `text` with hidden text in place of its marks: `hides` says which, of the text before a mark and the mark.
+/// Replaces the marks in `text`. `hides` maps the text before a mark and the mark to the hidden text.
 fn replace_marks<'a>(text: &str, mut hides: impl FnMut(&str, &str) -> Option<&'a str>) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -215,8 +217,8 @@ fn replace_marks<'a>(text: &str, mut hides: impl FnMut(&str, &str) -> Option<&'a
     Some(out)
 }
 
-/// What a mark of the replacement stands for: the one text that its like hides in the search, or that with
-/// the same words before it.
+/// Returns the text for a mark of the replacement: the only text that the same mark hides in the search,
+/// or the one with the same words before it.
 fn take_original<'a>(
     left: &mut Vec<&ResolvedMark<'a>>,
     known: &[ResolvedMark<'a>],
@@ -268,7 +270,7 @@ mod tests {
             ("key = '[REDACTED: value]'", "api_key = '[REDACTED: value]'", "key = 'ab", "api_key = 'ab"),
             ("key = '[REDACTED: value]'\n", "", "key = 'abcd1234'\n", ""),
             ("key = '[REDACTED: value]'\n", "key = env()\n", "'abcd1234'", "env()"),
-            // Blanks aside, and numbers as read_file shows them.
+            // Whitespace is ignored, and so are line numbers as read_file shows them.
             (
                 "import  os\nkey = '[REDACTED: value]'\n",
                 "import  os\nimport re\nkey = '[REDACTED: value]'\n",
@@ -281,7 +283,7 @@ mod tests {
                 "mode = 1",
                 "mode = 2",
             ),
-            // Several of one kind, told apart by what stands before them.
+            // Several marks of one kind, distinguished by the text before them.
             (
                 "key = '[REDACTED: value]'\nmode = 1\nother = '[REDACTED: value]'",
                 "other = '[REDACTED: value]'\nmode = 1\nkey = '[REDACTED: value]'",
@@ -294,7 +296,7 @@ mod tests {
                 "a='q1w2e3', ",
                 "",
             ),
-            // A part of a line.
+            // Part of a line.
             ("a='[REDACTED: value]'", "a='[REDACTED: value]', c=1", "a='q1w2e3'", "a='q1w2e3', c=1"),
         ] {
             assert_eq!(
@@ -326,9 +328,9 @@ mod tests {
             ),
             (FILE, "kye = '[REDACTED: value]'\nmode = 1", "kye = 'x'\nmode = 1", "edit those around them"),
             ("abcd1234\n", "[REDACTED: value]", "x", "edit those around them"),
-            // Nothing says where the hidden text ends.
+            // The end of the hidden text is unknown.
             (FILE, "= '[REDACTED: value]", "= '", "edit those around them"),
-            // A mark that is text of the file, and a line that looks like it through the mark.
+            // The file contains a literal mark, and another line that matches through the mark.
             (
                 "k = '[REDACTED: value]'\nk = 'abcd1234'\n",
                 "k = '[REDACTED: value]'",
@@ -352,7 +354,7 @@ mod tests {
         let twice = "a = 'abcd1234'\nx = 1\na = 'wxyz9876'\nx = 1\n";
         let (search, replace) = ("a = '[REDACTED: value]'\nx = 1", "b = '[REDACTED: value]'\nx = 1");
         let second = EditHint { occurrence: Some(2), ..EditHint::default() };
-        // Its text is unique once the mark is filled: the number counts what the model saw.
+        // Resolving the mark makes the text unique; the line number refers to what the model saw.
         assert_eq!(
             apply_with_hint(twice, search, replace, second).as_deref(),
             Ok("a = 'abcd1234'\nx = 1\nb = 'wxyz9876'\nx = 1\n")

@@ -1,4 +1,4 @@
-//! `*** Begin Patch` … `*** End Patch`: hunks told by `@@` lines that name what stands above them.
+//! Parses `*** Begin Patch` … `*** End Patch`. `@@` lines name lines above a hunk to locate it.
 
 use super::{
     super::edit::{Edit, HunkAnchor},
@@ -24,7 +24,7 @@ pub(super) fn is_closing_line(line: &str) -> bool {
     line.trim_end() == END_PATCH || line.trim_end() == END_OF_FILE
 }
 
-/// The files it names and its edits.
+/// Returns the files that the patch names, and its edits.
 pub(super) fn parse_apply_patch(patch: &str) -> Result<(Vec<String>, Vec<Edit>), PatchParseError> {
     let mut files: Vec<String> = Vec::new();
     let mut edits = Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn parse_apply_patch(patch: &str) -> Result<(Vec<String>, Vec<Edit>),
             finish_hunk(&mut open, &mut edits)?;
         } else if let Some(head) = line.strip_prefix("@@") {
             finish_hunk(&mut open, &mut edits)?;
-            // Numbers, as a unified diff has them, are no heading.
+            // Line numbers, as in a unified diff, are not a heading.
             let head = if parse_hunk_header(line).is_some() { "" } else { head.trim() };
             if !head.is_empty() {
                 heads.push(head.trim_end_matches("@@").trim_end().to_owned());
@@ -79,7 +79,7 @@ fn finish_hunk(open: &mut Option<PatchHunk>, edits: &mut Vec<Edit>) -> Result<()
     Ok(())
 }
 
-/// What edits of one file cannot do.
+/// Refuses operations that edits of one file cannot do.
 fn refuse_unsupported(line: &str) -> Result<(), PatchParseError> {
     let other = |why: String| Err(PatchParseError::new(why));
     if let Some(file) = line.strip_prefix(ADD_FILE) {

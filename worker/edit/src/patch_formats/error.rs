@@ -1,6 +1,7 @@
-//! Why a patch is refused.
+//! The error for a patch that is refused.
 
-/// Why a patch cannot be read as edits of one file. `Display` is written for the model that wrote it.
+/// Why a patch cannot be parsed as edits of one file. `Display` is written for the model that wrote
+/// the patch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Nothing was changed: {message}")]
 pub struct PatchParseError {

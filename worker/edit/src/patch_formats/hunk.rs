@@ -1,17 +1,17 @@
-//! A hunk of a patch: lines that stay, lines that go, lines that come; and the edit it is.
+//! A hunk of a patch (context, removed and added lines) and its conversion into an edit.
 
 use super::{
     super::edit::{Edit, EditHint, HunkAnchor},
     error::PatchParseError,
 };
 
-/// A hunk while it is read.
+/// A hunk being parsed.
 #[derive(Debug, Default)]
 pub(super) struct PatchHunk {
     search: Vec<String>,
     replace: Vec<String>,
     anchor: Option<HunkAnchor>,
-    /// Lines of the patch at its end that are empty, without even the blank of a context line.
+    /// Number of trailing patch lines that are empty, without even the space of a context line.
     trailing_empty_lines: usize,
     has_changes: bool,
 }
@@ -25,12 +25,12 @@ impl PatchHunk {
         self.search.is_empty() && self.replace.is_empty()
     }
 
-    /// Says where the hunk is, unless something said so before.
+    /// Sets the anchor, unless it is already set.
     pub(super) fn set_anchor(&mut self, anchor: HunkAnchor) {
         self.anchor.get_or_insert(anchor);
     }
 
-    /// Takes a line of the patch; `number` is its own, from 1.
+    /// Adds a line of the patch. `number` is its line number in the patch, from 1.
     pub(super) fn push_line(&mut self, line: &str, number: usize) -> Result<(), PatchParseError> {
         let bare = line.is_empty();
         self.trailing_empty_lines = if bare { self.trailing_empty_lines + 1 } else { 0 };
@@ -52,12 +52,12 @@ impl PatchHunk {
         Ok(())
     }
 
-    /// Numbers of lines before and after, as a header counts them.
+    /// Returns the number of lines before and after, as a header counts them.
     pub(super) fn line_counts(&self) -> (usize, usize) {
         (self.search.len() - self.trailing_empty_lines, self.replace.len() - self.trailing_empty_lines)
     }
 
-    /// The edit; `None` where nothing changes.
+    /// Converts the hunk into an edit; `None` if it changes nothing.
     pub(super) fn into_edit(mut self) -> Result<Option<Edit>, PatchParseError> {
         if !self.has_changes {
             return Ok(None);
@@ -77,7 +77,7 @@ impl PatchHunk {
     }
 }
 
-/// Lines as text, each with its break.
+/// Joins lines, each with its line break.
 pub(super) fn join_lines(lines: &[impl AsRef<str>]) -> String {
     lines.iter().flat_map(|line| [line.as_ref(), "\n"]).collect()
 }

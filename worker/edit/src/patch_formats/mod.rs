@@ -1,8 +1,9 @@
-//! The other forms in which models write edits: apply_patch, unified diff, SEARCH/REPLACE blocks.
+//! Parsers for the other formats in which models write edits: apply_patch, unified diff,
+//! SEARCH/REPLACE blocks.
 //!
-//! Each is read into the engine's own edits and nothing more: the same locating, guards, refusal of
-//! overlaps and all-or-nothing hold for it. Numbers in headers never find a place. What a form can
-//! say and an edit of one file cannot do (add, delete, move) is refused with the tool that can.
+//! Each is converted into the engine's own edits, so the same matching, guards, overlap checks and
+//! all-or-nothing rule apply. Line numbers in headers never find a place. An operation that an edit
+//! of one file cannot do (add, delete, move) is refused, and the error names the tool that can.
 
 mod apply_patch;
 mod error;

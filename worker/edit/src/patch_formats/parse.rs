@@ -1,4 +1,4 @@
-//! Tells the forms apart, and checks that a patch speaks of the one file that is edited.
+//! Detects the format of a patch and checks that it concerns only the edited file.
 
 use super::{
     super::edit::{EDITS_MAX, Edit, SEARCH_BYTES_MAX},
@@ -14,7 +14,7 @@ enum PatchFormat {
     UnifiedDiff,
 }
 
-/// The form that the first telling line is of.
+/// Returns the format of the first distinctive line.
 fn detect_format(text: &str) -> Option<PatchFormat> {
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
@@ -32,7 +32,8 @@ fn detect_format(text: &str) -> Option<PatchFormat> {
     None
 }
 
-/// Whether `text` is, from its first line on, one of the forms; a fence around it does not count.
+/// Returns whether `text` is a patch in one of the formats from its first line on. A fence around
+/// it is ignored.
 pub(crate) fn is_patch(text: &str) -> bool {
     let first = text.trim_start_matches('\n');
     let first = match first.split_once('\n') {
@@ -49,7 +50,7 @@ pub(crate) fn is_patch(text: &str) -> bool {
     opens || (head.starts_with("--- ") && head.contains("\n+++ "))
 }
 
-/// Lines that belong to a form and to no file.
+/// Returns whether a line is patch syntax that does not belong in a file.
 pub(crate) fn is_patch_marker(line: &str) -> bool {
     let number = search_replace_blocks::parse_line_directive(line).is_some();
     number
@@ -59,11 +60,12 @@ pub(crate) fn is_patch_marker(line: &str) -> bool {
         || search_replace_blocks::is_closing_line(line)
 }
 
-/// Reads a patch of any form as edits of the file at `path`; where that is not known, the patch may
-/// name any one file.
+/// Parses a patch in any format as edits of the file at `path`. Without a path, the patch may name any
+/// single file.
 ///
 /// # Errors
-/// [`FormError`] where it is no patch, is cut, speaks of other files, or wants what an edit cannot do.
+/// Returns [`PatchParseError`] if the text is not a patch, is truncated, concerns other files, or
+/// requests an operation that an edit cannot do.
 pub fn parse_patch(path: Option<&str>, patch: &str) -> Result<Vec<Edit>, PatchParseError> {
     let (files, edits) = parse_any_format(patch)?;
     let first = files.first().map(String::as_str);
@@ -86,12 +88,12 @@ pub fn parse_patch(path: Option<&str>, patch: &str) -> Result<Vec<Edit>, PatchPa
     Ok(edits)
 }
 
-/// The files that a patch names, as it names them; none where it cannot be read, or names none.
+/// Returns the files that a patch names, as written. Empty if it cannot be parsed or names none.
 pub fn patch_files(patch: &str) -> Vec<String> {
     parse_any_format(patch).map(|(files, _)| files).unwrap_or_default()
 }
 
-/// What a patch of any form names and wants.
+/// Parses a patch of any format into the files it names and its edits.
 fn parse_any_format(patch: &str) -> Result<(Vec<String>, Vec<Edit>), PatchParseError> {
     if patch.len() > 2 * SEARCH_BYTES_MAX {
         return Err(PatchParseError::new(format!(
@@ -114,8 +116,8 @@ fn parse_any_format(patch: &str) -> Result<(Vec<String>, Vec<Edit>), PatchParseE
     }
 }
 
-/// Whether a patch's name of a file can mean `path`: it may come with git's `a/` and `b/`, or with
-/// folders above the workspace.
+/// Returns whether `named`, a file name in a patch, can mean `path`. It may have git's `a/` or `b/`
+/// prefix, or folders above the workspace.
 pub fn is_same_file(path: &str, named: &str) -> bool {
     let parts = |text: &str| -> Vec<String> {
         text.split('/').filter(|part| !matches!(*part, "" | ".")).map(str::to_owned).collect()

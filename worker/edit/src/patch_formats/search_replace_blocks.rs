@@ -1,4 +1,5 @@
-//! `<<<<<<< SEARCH` / `=======` / `>>>>>>> REPLACE` blocks, also with `------- SEARCH` and `+++++++ REPLACE`.
+//! Parses `<<<<<<< SEARCH` / `=======` / `>>>>>>> REPLACE` blocks, also with `------- SEARCH` and `+++++++
+//! REPLACE`.
 
 use super::{
     super::edit::{Edit, EditHint, HunkAnchor},
@@ -6,7 +7,7 @@ use super::{
     hunk::join_lines,
 };
 
-/// Signs of a marker: seven as a rule, and models miscount.
+/// Minimum length of a marker. Seven characters are usual, but models miscount.
 const MARKER_LENGTH_MIN: usize = 5;
 
 fn parse_marker(line: &str, sign: char) -> Option<&str> {
@@ -34,7 +35,7 @@ enum BlockState {
     InReplace(Vec<String>, Vec<String>),
 }
 
-/// Its edits. What stands between blocks, such as names of files and fences, is no part of them.
+/// Returns the edits. Text between blocks, such as file names and fences, is ignored.
 pub(super) fn parse_blocks(patch: &str) -> Result<Vec<Edit>, PatchParseError> {
     let mut edits = Vec::new();
     let mut state = BlockState::OutsideBlock;
@@ -85,7 +86,7 @@ pub(super) fn parse_blocks(patch: &str) -> Result<Vec<Edit>, PatchParseError> {
     }
 }
 
-/// Some write a backslash before a line of the file that looks like a marker.
+/// Strips the backslash that some models put before a line of the file that looks like a marker.
 fn unescape_marker_line(line: &str) -> &str {
     let bare = line.strip_prefix('\\').filter(|rest| {
         parse_line_directive(rest).is_some() || "<=>-+".chars().any(|sign| parse_marker(rest, sign).is_some())
@@ -93,7 +94,8 @@ fn unescape_marker_line(line: &str) -> &str {
     bare.unwrap_or(line)
 }
 
-/// Some write lines above the search that say where it begins: `:start_line:6`.
+/// Parses a line above the search that gives its first line, `:start_line:6`, as some models write
+/// it.
 pub(super) fn parse_line_directive(line: &str) -> Option<usize> {
     let rest = line.strip_prefix(":start_line:").or_else(|| line.strip_prefix(":end_line:"))?;
     rest.trim().parse().ok()
@@ -103,7 +105,7 @@ fn build_edit(mut search: Vec<String>, replace: &[String]) -> Edit {
     let anchor = search.first().and_then(|line| parse_line_directive(line)).map(HunkAnchor::Line);
     if anchor.is_some() {
         let lines = search.iter().take_while(|line| parse_line_directive(line).is_some()).count();
-        // A rule ends them as a rule.
+        // A divider usually ends these lines.
         let rule = usize::from(search.get(lines).is_some_and(|line| parse_marker(line, '-') == Some("")));
         search.drain(..lines + rule);
     }

@@ -1,9 +1,9 @@
-//! Each form through the whole engine: read, located, applied.
+//! Runs each format through the whole engine: parse, locate, apply.
 
 use super::parse_patch;
 use crate::{Edit, EditHint, apply_edits};
 
-/// What a patch makes of a file: its text afterwards, or the refusal.
+/// Applies a patch and returns the new text, or the refusal.
 fn apply_patch_text(before: &str, patch: &str) -> Result<String, String> {
     let edits = parse_patch(Some("src/a.py"), patch).map_err(|error| error.to_string())?;
     let applied = apply_edits(before.as_bytes(), &edits).map_err(|error| error.to_string())?;
@@ -72,10 +72,10 @@ fn addition_only_hunk_goes_below_header_line() {
 fn only_correct_hunk_header_breaks_a_tie() {
     let text = "a()\nx\nb()\nx\nc()\n";
     assert_patch_result(text, "@@ -4,1 +4,1 @@\n-x\n+y\n", Ok("a()\nx\nb()\ny\nc()\n"));
-    // A wrong line, and wrong counts.
+    // A wrong line number, and wrong counts.
     assert_patch_result(text, "@@ -3,1 +3,1 @@\n-x\n+y\n", Err("matches 2 places"));
     assert_patch_result(text, "@@ -4,7 +4,9 @@\n-x\n+y\n", Err("matches 2 places"));
-    // Whole lines: `x` within `max` is no place.
+    // Only whole lines match: `x` within `max` does not.
     assert_patch_result("max\nx\n", "@@\n-x\n+y\n", Ok("max\ny\n"));
 }
 
@@ -94,7 +94,7 @@ fn line_endings_and_missing_final_newline_are_kept() {
 fn empty_context_line_needs_no_leading_space() {
     let patch = "@@ -1,4 +1,4 @@\n-import os\n+import sys\n\n\n def first(a):\n\n";
     assert_patch_result(FILE, patch, Ok(&FILE.replace("import os", "import sys")));
-    // Code that lost it is not guessed at.
+    // Code with lost indentation is not guessed at.
     assert_patch_result(
         FILE,
         "@@\ndef first(a):\n-    b = a + 1\n+    b = 1\n",
@@ -148,7 +148,7 @@ fn apply_patch_headings_disambiguate_hunks() {
         Err("matches 2 places"),
     );
     assert_patch_result(FILE, &patch("@@\n-    return b\n+    return c\n*** End of File\n"), Ok(&last("c")));
-    // Without its frame, and within a shell's.
+    // Without its wrapper, and within a shell heredoc.
     let body = "*** Update File: src/a.py\n@@\n-import os\n+import sys\n";
     assert_patch_result(FILE, body, Ok(&FILE.replace("import os", "import sys")));
     let shell = format!("apply_patch <<'EOF'\n{}EOF\n", patch("@@\n-import os\n+import sys\n"));
@@ -170,7 +170,7 @@ fn search_replace_blocks_are_parsed() {
     let (head, tail) = FILE.rsplit_once("return b").expect("is there");
     assert_patch_result(FILE, numbered, Ok(&format!("{head}return c{tail}")));
     assert_patch_result(FILE, &numbered.replace(":11", ":12"), Err("matches 2 places"));
-    // Other ways of the same: an end beside the beginning, no rule, six signs, a bracket more.
+    // Variants: an end line next to the start line, no divider, six signs, one extra bracket.
     let want = format!("{head}return c{tail}");
     assert_patch_result(FILE, &numbered.replace("-------", ":end_line:11\n-------"), Ok(&want));
     assert_patch_result(FILE, &numbered.replace("-------\n", ""), Ok(&want));
@@ -205,10 +205,10 @@ fn search_holding_a_patch_is_parsed_as_patch() {
         assert_eq!(made(FILE, search, "").expect("a form"), want, "{search}");
         assert_eq!(made(FILE, search, search).expect("a form"), want, "{search}");
     }
-    // Where the file holds it, it is text like any other.
+    // If the file contains it, it is ordinary text.
     let text = format!("a\n{block}\nb\n");
     assert_eq!(made(&text, block, "").expect("text"), "a\nb\n");
-    // And none of it is ever written into a file that has no such lines.
+    // None of it is ever written into a file that has no such lines.
     for replace in [block, "*** Begin Patch\nx\n*** End Patch", "import sys\n>>>>>>> REPLACE"] {
         let error = made(FILE, "import os", replace).expect_err("refused");
         assert!(error.message.contains("frames a patch"), "{error}");
@@ -216,8 +216,8 @@ fn search_holding_a_patch_is_parsed_as_patch() {
 }
 
 proptest::proptest! {
-    /// Any diff that is made of two texts, with headers right or wrong, makes the second of the first,
-    /// or is refused.
+    /// A diff of two texts, with correct or wrong headers, turns the first into the second or is
+    /// refused.
     #[test]
     fn valid_diff_applies_or_is_refused(
         lines in proptest::collection::vec("[a-d]{1,2}", 1..12),

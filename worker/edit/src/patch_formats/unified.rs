@@ -1,5 +1,5 @@
-//! Unified diffs. The numbers in headers are often wrong: a hunk is found by its lines. Where these
-//! stand in several places, a header whose counts are right may say which.
+//! Parses unified diffs. Line numbers in headers are often wrong, so a hunk is located by its
+//! lines. If these match in several places, a header with correct counts may select one.
 
 use super::{
     super::edit::{Edit, HunkAnchor},
@@ -7,7 +7,7 @@ use super::{
     hunk::PatchHunk,
 };
 
-/// The numbers of a hunk's header.
+/// The numbers of a hunk header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HunkHeader {
     old_start: usize,
@@ -15,7 +15,7 @@ pub(super) struct HunkHeader {
     new_count: usize,
 }
 
-/// Reads `@@ -1,2 +3,4 @@ …`.
+/// Parses `@@ -1,2 +3,4 @@ …`.
 pub(super) fn parse_hunk_header(line: &str) -> Option<HunkHeader> {
     let (ranges, _) = line.strip_prefix("@@ -")?.split_once(" @@")?;
     let (old, new) = ranges.split_once(" +")?;
@@ -29,13 +29,13 @@ pub(super) fn parse_hunk_header(line: &str) -> Option<HunkHeader> {
     Some(HunkHeader { old_start: start, old_count: old, new_count: new })
 }
 
-/// The files it names and its edits.
+/// Returns the files that the diff names, and its edits.
 pub(super) fn parse_unified_diff(patch: &str) -> Result<(Vec<String>, Vec<Edit>), PatchParseError> {
     let mut files = Vec::new();
     let mut edits = Vec::new();
     let mut open: Option<(Option<HunkHeader>, PatchHunk)> = None;
     let lines: Vec<&str> = patch.lines().collect();
-    // A fence or a mail's signature ends the patch, whatever it looks like within a hunk.
+    // A fence or an email signature ends the patch, even if it looks like part of a hunk.
     let end = lines.iter().rposition(|line| !line.trim().is_empty() && !line.starts_with("```"));
     let mut end = end.map_or(0, |last| last + 1);
     if let Some(at) = lines[..end].iter().rposition(|line| *line == "-- ").filter(|at| at + 2 >= end) {
@@ -48,7 +48,7 @@ pub(super) fn parse_unified_diff(patch: &str) -> Result<(Vec<String>, Vec<Edit>)
         if line.starts_with("--- ") && next.starts_with("+++ ") {
             finish_hunk(&mut open, &mut edits)?;
             files.extend(parse_file_name(&line[4..], &next[4..])?);
-            // Some leave the `@@` line out.
+            // Some models omit the `@@` line.
             open = Some((None, PatchHunk::default()));
             at += 2;
             continue;
@@ -88,7 +88,7 @@ fn finish_hunk(
     Ok(())
 }
 
-/// The file that a pair of `---` and `+++` names.
+/// Returns the file that a `---`/`+++` pair names.
 fn parse_file_name(old: &str, new: &str) -> Result<Option<String>, PatchParseError> {
     let name = |text: &str| {
         let text = text.split('\t').next().unwrap_or_default().trim();
@@ -104,7 +104,7 @@ fn parse_file_name(old: &str, new: &str) -> Result<Option<String>, PatchParseErr
     Ok((!new.is_empty()).then_some(new))
 }
 
-/// What edits of one file cannot do.
+/// Refuses operations that edits of one file cannot do.
 fn refuse_unsupported(line: &str) -> Result<(), PatchParseError> {
     let other = |why: &str| Err(PatchParseError::new(why));
     if line.starts_with("new file mode") {

@@ -1,6 +1,6 @@
-//! A replacement that stands at the file's depth already, though its search does not: models quote a block
-//! without its indentation and write the new one as it shall stand in the file, or leave out the blanks of
-//! the first line only. Read by the search's depth, it would be indented twice.
+//! Handles a replacement that already has the file's depth although its search does not. Models quote a
+//! block without its indentation and write the new one as it should be in the file, or omit only the
+//! indentation of the first line. Mapped by the search's depth, it would be indented twice.
 
 use crate::{
     pattern::EditPattern,
@@ -11,7 +11,8 @@ use crate::{
     tokens::words,
 };
 
-/// `found` with its search indented as the file is, where the replacement is; else as it came.
+/// Returns `found` with its search indented as in the file, if the replacement is; otherwise
+/// unchanged.
 pub(crate) fn align_search_indent(doc: &SearchDoc<'_>, found: &Match) -> Option<Match> {
     let pairs: Vec<(usize, &str)> = found
         .align
@@ -34,7 +35,8 @@ pub(crate) fn align_search_indent(doc: &SearchDoc<'_>, found: &Match) -> Option<
         return None;
     }
     let put = shallowest_indent(rest().map(|line| leading_indent(line)))?;
-    // A first line without its blanks is believed only if what follows is the file's beyond doubt.
+    // A first line without indentation is trusted only if the following lines match the file beyond
+    // doubt.
     let at_depth = match first {
         None if unchanged_line_indents(found, &pairs, None).is_empty() => {
             put == real && !begins_like_search(found, &pairs)
@@ -71,8 +73,8 @@ fn shallowest_indent<'a>(indents: impl Iterator<Item = &'a str>) -> Option<&'a s
     indents.min_by_key(|indent| indent.len())
 }
 
-/// The first line of the replacement, the line of the search that it is, and that line's indentation in the
-/// file: where the replacement lacks it and further lines follow.
+/// Returns the first line of the replacement, the line of the search it corresponds to, and that line's
+/// indentation in the file, if the replacement lacks that indentation and has further lines.
 fn find_unindented_first_line<'a>(
     found: &Match,
     pairs: &[(usize, &'a str)],
@@ -95,13 +97,14 @@ fn find_unindented_first_line<'a>(
     (bare && found.replace[at + 1..].iter().any(|line| is_non_blank(line))).then_some((at, said, real))
 }
 
-/// Whether what follows a line would stand deeper.
+/// Returns whether the line opens a block, so that the next line is deeper.
 pub(crate) fn opens_deeper_block(line: &str) -> bool {
     line.trim_end().ends_with(['{', '(', '[', ':', ',', '>'])
 }
 
-/// Lines of the search that the replacement has too, whatever their indentation: the indentation in the
-/// search, in the replacement, in the file. Only lines of words that both have once; that at `but` is none.
+/// Returns the lines that search and replacement share regardless of indentation, each with its indentation
+/// in the search, the replacement and the file. Only lines with words that occur once in both count; the
+/// line at `but` is skipped.
 fn unchanged_line_indents(found: &Match, pairs: &[(usize, &str)], but: Option<usize>) -> Vec<[String; 3]> {
     let lines = |text: &[String]| -> Vec<(String, String)> {
         text.iter().map(|line| (collapse_whitespace(line), leading_indent(line).to_owned())).collect()
@@ -125,43 +128,46 @@ fn unchanged_lines_follow_file(found: &Match, pairs: &[(usize, &str)], but: Opti
     lines.iter().all(|[said, put, real]| put == real && put != said)
 }
 
-/// The first lines of search and replacement have one indentation, and not the file's.
+/// Returns whether the first lines of search and replacement share an indentation that differs from
+/// the file's.
 fn begins_like_search(found: &Match, pairs: &[(usize, &str)]) -> bool {
     let put = found.replace.iter().find(|line| is_non_blank(line)).map(|line| leading_indent(line));
     let head = pairs.first().map(|(at, real)| (leading_indent(&found.search[*at]), *real));
     put.zip(head).is_some_and(|(put, (said, real))| put == said && put != real)
 }
 
-/// A line that stays has the search's indentation, and not the file's: the replacement follows the search.
+/// Returns whether an unchanged line has the search's indentation and not the file's: then the replacement
+/// follows the search.
 fn unchanged_lines_follow_search(found: &Match, pairs: &[(usize, &str)], but: Option<usize>) -> bool {
     unchanged_line_indents(found, pairs, but).iter().any(|[said, put, real]| put == said && put != real)
 }
 
-/// Indentation is all that the edit changes: then it is meant.
+/// Returns whether indentation is all that the edit changes; then it is intended.
 fn changes_only_indentation(found: &Match) -> bool {
     collapsed_lines(&found.search.join("\n")) == collapsed_lines(&found.replace.join("\n"))
 }
 
-/// The replacement of an exact match that begins behind the indentation `prefix` of its first line and ends
-/// with a line: without that indentation, where the replacement brings it along.
+/// Strips a repeated indentation from the replacement of an exact match that begins after the indentation
+/// `prefix` of its first line and ends with a line.
 pub(crate) fn strip_repeated_indent(pattern: &EditPattern, prefix: &str) -> Option<String> {
     let bare = !prefix.is_empty() && prefix.trim().is_empty() && leading_indent(&pattern.search).is_empty();
     let first = pattern.replace.lines().next()?;
-    // What follows in a search of several lines is at the file's depth; of one, the replacement tells.
+    // In a search of several lines, the following lines have the file's depth; for a single line, the
+    // replacement decides.
     let several = pattern.search.trim().contains('\n');
     let mut further = pattern.replace.lines().skip(1).filter(|line| is_non_blank(line));
     let brings = if leading_indent(first) == prefix {
         is_non_blank(first) && (several || further.all(|line| line.starts_with(prefix)))
     } else {
-        // The search's first line goes, and a deeper one of it is the first now.
+        // The search's first line is removed, and a deeper one becomes the first.
         several && first.starts_with(prefix) && pattern.search.lines().skip(1).any(|line| line == first)
     };
     (bare && brings && collapsed_lines(&pattern.search) != collapsed_lines(&pattern.replace))
         .then(|| pattern.replace[prefix.len()..].to_owned())
 }
 
-/// The indentation of an exact match's replacement that begins with a further line of the search, without that
-/// line's blanks, as the search is without those of its own first line.
+/// Returns the indentation for an exact match's replacement that begins with a later line of the search,
+/// without that line's indentation, just as the search omits its own first indentation.
 pub(crate) fn next_line_indent<'a>(pattern: &'a EditPattern, prefix: &str) -> Option<&'a str> {
     let first = pattern
         .replace
@@ -198,7 +204,7 @@ mod tests {
             "        if x:\n            a = 1\n            b = 2\n            c = 3\n        return a\n",
         );
         for (search, replace, want) in [
-            // Dedented, and the replacement as it stands in the file.
+            // A dedented search, and the replacement as it is in the file.
             (
                 "if x:\n    a = 1\n    b = 2\nreturn a",
                 "        if x:\n            a = 1\n            b = 3\n        return a",
@@ -215,27 +221,27 @@ mod tests {
                 "        if x:\n            a = 1\n            b = 2\n            c = 3\n        return a\n",
                 &more,
             ),
-            // A mistyped word, so that only similarity finds it.
+            // A typo, so that only similarity finds it.
             (
                 "if x:\n    a = 1\n    b = 2\nretrun a",
                 "        if x:\n            a = 1\n            b = 3\n        return a",
                 &three,
             ),
-            // Tabs said, blanks in the file.
+            // Tabs in the edit, spaces in the file.
             ("if x:\n\ta = 1\n\tb = 2", "        if x:\n            a = 1\n            b = 3", &three),
-            // Too deep by one.
+            // One level too deep.
             (
                 "            if x:\n                a = 1\n                b = 2",
                 "        if x:\n            a = 1\n            b = 3",
                 &three,
             ),
-            // The replacement lacks the blanks of its first line only.
+            // Only the replacement's first line lacks its indentation.
             (
                 "if x:\n    a = 1\n    b = 2\nreturn a",
                 "if x:\n            a = 1\n            b = 3\n        return a",
                 &three,
             ),
-            // So does the search.
+            // The search lacks it too.
             (
                 "if x:\n            a = 1\n            b = 2",
                 "        if x:\n            a = 1\n            b = 3",
@@ -257,7 +263,7 @@ mod tests {
                 &three,
             ),
             ("b = 2", "            b = 3", &three),
-            // Further lines that are less deep than the first, and a first line that changes.
+            // Further lines are less deep than the first, and the first line changes.
             ("b = 2\n        return a", "            b = 3\n        return a", &three),
             ("    b = 2\nreturn a", "b = 3\n        return a", &three),
             ("b = 2\n", "            b = 2\n            c = 3\n", &more),
@@ -271,21 +277,21 @@ mod tests {
     fn only_first_line_may_lack_indentation() {
         let block = "f {\n    if x {\n        a();\n        go(1);\n    }\n}\n";
         for (search, replace, want) in [
-            // Only signs, twice.
+            // Only punctuation, twice.
             (
                 "    go(1);\n}\n",
                 "go(1);\n        more();\n    }\n",
                 block.replace("go(1);", "go(1);\n        more();"),
             ),
-            // No line but the first stays.
+            // Every line but the first changes.
             ("a();\ngo(1);", "a();\n        go(2);", block.replace("1", "2")),
             ("a();\n        go(1);\n    }\n", "go(1);\n    }\n", block.replace("        a();\n", "")),
-            // Whole lines, but for their blanks.
+            // Whole lines, except for their indentation.
             ("go(1);\n", "", block.replace("        go(1);\n", "")),
             ("go(1);", "", block.replace("        go(1);\n", "")),
             ("go(1);\n", "go(2);", block.replace("1", "2")),
             ("go(1);", "go(2);\n", block.replace("1", "2")),
-            // The first line goes, and the next stands as in the file.
+            // The first line is removed, and the next is indented as in the file.
             (
                 "if x {\n    a();\n    go(1);\n",
                 "        a();\n        go(1);\n",
@@ -300,37 +306,38 @@ mod tests {
     #[test]
     fn replacement_at_search_depth_is_indented() {
         for (before, search, replace, want) in [
-            // A block put around lines, in the search's own way.
+            // A block added around lines, in the search's own style.
             (
                 "def f():\n    a = 1\n    b = 2\n",
                 "a = 1\nb = 2\n",
                 "if x:\n    a = 1\n    b = 2\n",
                 "def f():\n    if x:\n        a = 1\n        b = 2\n",
             ),
-            // A line that moves into the loop above it.
+            // A line moves into the loop above it.
             (
                 "def f():\n    for i in y:\n        a(i)\n    b()\n",
                 "for i in y:\n    a(i)\nb()\n",
                 "for i in y:\n    a(i)\n    b()\n",
                 "def f():\n    for i in y:\n        a(i)\n        b()\n",
             ),
-            // Both as deep as each other, and deeper below the first line.
+            // Search and replacement have the same indentation, and are deeper below the first
+            // line.
             ("f\n  abc\n    def\n", "abc\n  def", "abc\n  xyz", "f\n  abc\n    xyz\n"),
-            // A first line that opens a block: what follows stands in it.
+            // A first line that opens a block: the following lines belong to it.
             (
                 "{\n    s.on();\n    go();\n}\n",
                 "s.on();\ngo();",
                 "s.on(() => {\n    go();\n});",
                 "{\n    s.on(() => {\n        go();\n    });\n}\n",
             ),
-            // Braces are alike and tell no depth.
+            // Braces are all alike and show no depth.
             (
                 "f {\n    if x {\n        a()\n    }\n}\n",
                 "if x {\n    a()\n}\n",
                 "if x {\n    a()\n    b()\n}\n",
                 "f {\n    if x {\n        a()\n        b()\n    }\n}\n",
             ),
-            // Nothing but indentation changes: it is meant.
+            // Only the indentation changes, so it is intended.
             (
                 "if x:\n    a = 1\n    b = 2\n",
                 "a = 1\nb = 2\n",
@@ -338,7 +345,7 @@ mod tests {
                 "if x:\n        a = 1\n        b = 2\n",
             ),
             ("    go()\n", "go()", "    go()", "        go()\n"),
-            // Too deep by one, and the replacement with it.
+            // One level too deep, and the replacement as well.
             (
                 "class A:\n    def f():\n        return x\n",
                 "            return x\n",

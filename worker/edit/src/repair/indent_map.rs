@@ -1,8 +1,8 @@
-//! Re-indentation by depth: says how a line that the model indented in its way stands in the file.
+//! Maps the indentation of the model's text to the file's, by depth.
 
 use crate::text::{TextLine, leading_indent};
 
-/// A line of the search beside the file's line it stands for.
+/// A line of the search and the file's line it corresponds to.
 #[derive(Debug, Clone)]
 pub(crate) struct IndentPair {
     /// Index of the line in the search.
@@ -36,13 +36,14 @@ impl IndentUnit {
 }
 
 impl IndentMap {
-    /// Learns from aligned lines that are not blank.
+    /// Learns the mapping from aligned non-blank lines.
     pub(crate) fn from_pairs(
         mut pairs: Vec<IndentPair>,
         model_lines: &[&str],
         file: &[TextLine<'_>],
     ) -> Self {
-        // A model that drops the blanks before its first word only: that line is no witness for the rest.
+        // A model may drop the indentation of the first line only, so that line says nothing about the
+        // rest.
         let first = match pairs.split_first() {
             Some((head, rest))
                 if head.search_index == 0
@@ -63,7 +64,8 @@ impl IndentMap {
         Self { pairs, unindented_first: first, model_unit: unit_model, file_unit: unit_file }
     }
 
-    /// The file's indentation for a line of the replacement at `index`, near line `near` of the search.
+    /// Returns the file's indentation for line `index` of the replacement, near line `near` of the
+    /// search.
     pub(crate) fn map_indent(&self, indent: &str, index: usize, near: usize) -> String {
         if let Some(first) = &self.unindented_first
             && index == 0
@@ -148,13 +150,13 @@ fn detect_model_unit(pairs: &[IndentPair], lines: &[&str], unit_file: IndentUnit
         IndentUnit::Tab => pair.file.matches('\t').count(),
         IndentUnit::Spaces(n) => pair.file.len() / n,
     };
-    // Two depths of the same text show its scale: 4 blanks that are one tab, 2 that are 4.
+    // Two depths of the same text reveal its scale: 4 spaces that are one tab, 2 that are 4.
     let scale = pairs.iter().find_map(|a| {
         let b = pairs.iter().find(|b| depth(b) > depth(a) && b.search.len() > a.search.len())?;
         let (wide, deep) = (b.search.len() - a.search.len(), depth(b) - depth(a));
         wide.is_multiple_of(deep).then(|| wide / deep)
     });
-    // One depth alone shows it only if the text was not shifted as well.
+    // A single depth reveals it only if the text was not shifted as well.
     let single = pairs.iter().find_map(|pair| {
         let even =
             depth(pair) > 0 && !pair.search.is_empty() && pair.search.len().is_multiple_of(depth(pair));
@@ -177,7 +179,7 @@ fn detect_model_unit(pairs: &[IndentPair], lines: &[&str], unit_file: IndentUnit
     }
 }
 
-/// The commonest step between indentations of neighbouring lines that are not blank.
+/// Returns the most common step between indentations of neighboring non-blank lines.
 fn commonest_indent_step<'a>(lines: impl Iterator<Item = &'a str>) -> Option<usize> {
     let mut counts = [0usize; 9];
     let mut last = None;

@@ -1,14 +1,14 @@
-//! What an exact match puts in, brought to the file: its tabs or blanks where the file has only the other, and
-//! the depth of the block where the replacement as a whole lacks it. A replacement that agrees with the file
-//! is literal.
+//! Adapts the replacement of an exact match to the file: its tabs or spaces if the file uses only the other,
+//! and the depth of the block if the whole replacement lacks it. A replacement that agrees with the file is
+//! used literally.
 
 use std::ops::Range;
 
 use super::block_depth::opens_deeper_block;
 use crate::{pattern::EditPattern, search_doc::SearchDoc, text::leading_indent};
 
-/// The pattern with a replacement for the lines `region`, of which the first is matched from column `col` on;
-/// `None` where it agrees with the file.
+/// Returns the pattern with an adapted replacement for the lines `region`, the first of which is matched from
+/// column `col` on; `None` if it already agrees with the file.
 pub(crate) fn adapt_replacement(
     doc: &SearchDoc<'_>,
     pattern: &EditPattern,
@@ -31,26 +31,26 @@ pub(crate) fn adapt_replacement(
     (replace != pattern.replace).then(|| EditPattern { search: pattern.search.clone(), replace })
 }
 
-/// What all indented lines of a file are indented with.
+/// The style that all indented lines of a file share.
 enum IndentStyle {
     Tabs,
-    /// That many blanks for a level.
+    /// The number of spaces per level.
     Spaces(usize),
 }
 
 impl IndentStyle {
-    /// `None` where the file has both or neither.
+    /// Returns `None` if the file has both styles or no indentation.
     fn from_doc(doc: &SearchDoc<'_>) -> Option<Self> {
         let indents = || doc.non_blank_lines.iter().map(|at| leading_indent(doc.lines[*at].text));
-        // One blank stands before the stars of a comment.
+        // Block comments have one space before each asterisk.
         let tabs = indents().any(|indent| indent.starts_with('\t'));
         let blanks = indents().any(|indent| indent.starts_with("  "));
         match (tabs, blanks) {
             (true, false) => Some(Self::Tabs),
-            // A makefile without any recipe yet needs tabs for its first.
-            // So does a text for the shell that is indented by `<<-`.
+            // A makefile without recipes still needs tabs for its first one. So does shell text
+            // indented for `<<-`.
             (false, true) if !["$(", ".PHONY", "<<-"].iter().any(|sign| doc.text.contains(sign)) => {
-                // Lines that continue others tell nothing of blocks.
+                // Continuation lines say nothing about blocks.
                 let opened = |two: &[usize]| {
                     let (above, line) = (doc.lines[two[0]].text, doc.lines[two[1]].text);
                     let step = leading_indent(line).len().checked_sub(leading_indent(above).len());
@@ -63,12 +63,12 @@ impl IndentStyle {
     }
 }
 
-/// Texts over several lines have blanks of their own.
+/// Multi-line strings have their own whitespace.
 fn toggles_multiline_string(line: &str) -> bool {
     ["\"\"\"", "'''", "`"].iter().any(|quote| line.matches(quote).count() % 2 == 1)
 }
 
-/// The replacement with each line mapped by `to`, but for lines of the search and texts over several lines.
+/// Maps each line of the replacement with `to`, except lines of the search and multi-line strings.
 fn map_new_lines(pattern: &EditPattern, mut to: impl FnMut(usize, &str) -> Option<String>) -> Option<String> {
     let mut quoted = false;
     let mut out = Vec::new();
@@ -90,8 +90,8 @@ fn convert_to_spaces(pattern: &EditPattern, unit: usize) -> Option<String> {
     })
 }
 
-/// Blanks of the replacement as tabs, by depth: how many blanks are one is told by what makes each line at
-/// most one level deeper than that above it.
+/// Converts the replacement's spaces to tabs by depth. The number of spaces per tab is the one that makes
+/// each line at most one level deeper than the line above.
 fn convert_to_tabs(
     doc: &SearchDoc<'_>,
     pattern: &EditPattern,
@@ -104,7 +104,7 @@ fn convert_to_tabs(
         return None;
     }
     let head = doc.lines.get(region.start).map_or("", |line| line.text);
-    // From behind its indentation on the first line is as deep as the file's.
+    // A first line matched after its indentation has the file's depth.
     let within = tabs_of(leading_indent(&head[..col]));
     let start = doc.lines[..region.start].iter().rev().find(|line| !line.is_blank());
     let before = start
@@ -137,8 +137,8 @@ fn convert_to_tabs(
     })
 }
 
-/// The replacement of whole lines as deep as they are, where all of it stands less deep than the block that
-/// it would fall out of: under a line that opens it, or above its next line.
+/// Indents a replacement of whole lines if all of it is less deep than its block and would fall out of it:
+/// below a line that opens the block, or above the block's next line.
 fn indent_to_block(
     doc: &SearchDoc<'_>,
     pattern: &EditPattern,
@@ -161,7 +161,7 @@ fn indent_to_block(
     {
         return None;
     }
-    // Behind a blank line an indented text may be an example, and the rest prose.
+    // After a blank line, indented text may be an example and the rest prose.
     let solid_at = |at: Option<usize>| at.and_then(|at| doc.lines.get(at)).filter(|line| !line.is_blank());
     let above = solid_at(region.start.checked_sub(1)).map(|line| line.text);
     let below = solid_at(Some(region.end)).map(|line| line.text);
@@ -174,8 +174,8 @@ fn indent_to_block(
     if !opened && !goes_on {
         return None;
     }
-    // Lines of the search stand as deep as they stood: nothing is wrong, but where the block loses its first
-    // line, as it may not in languages of indentation.
+    // Lines of the search keep their depth, so the replacement is right, unless the block loses its first
+    // line, which is invalid where indentation is significant.
     let kept = replace.iter().any(|line| search.contains(line));
     let emptied = above
         .is_some_and(|above| above.trim_end().ends_with(':') && leading_indent(above).len() >= bare.len());
@@ -191,7 +191,8 @@ fn indent_to_block(
     Some(pattern.replace.split('\n').enumerate().map(deeper).collect::<Vec<_>>().join("\n"))
 }
 
-/// Lines that stand less deep than their block by nature: what closes or divides it, an item of a list, a label.
+/// Returns whether a line may be less deep than its block: it closes or divides the block, or is a list item
+/// or a label.
 fn is_dedented_line(line: &str) -> bool {
     let word: String = line.chars().take_while(|c| c.is_alphanumeric()).collect();
     line.starts_with(['}', ')', ']', '<', '#', '-', '*', '+', '|', '>', '/', '"', '\'', '`', '@', '.'])
@@ -313,7 +314,7 @@ mod tests {
             assert_edit_result(class, "        a = 1\n        return a", replace, &want);
         }
         assert_edit_result(class, "        a = 1\n", "a = 2\n", &class.replace("a = 1", "a = 2"));
-        // A line that stays tells nothing where the block would be left without its first.
+        // An unchanged line proves nothing if the block would lose its first line.
         assert_edit_result(
             class,
             "        a = 1\n        return a",
@@ -322,7 +323,7 @@ mod tests {
         );
         assert_edit_result("a:\n  b: 1\n  c: 2\n  d: 3\n", "  c: 2", "c: 5", "a:\n  b: 1\n  c: 5\n  d: 3\n");
         for (before, search, replace, want) in [
-            // Out of the loop, and so meant.
+            // Moved out of the loop on purpose.
             ("for a in b:\n    c()\n    d()\n", "    d()", "e()", "for a in b:\n    c()\ne()\n"),
             ("- a\n  - b\n", "  - b", "- c", "- a\n- c\n"),
             (

@@ -1,10 +1,10 @@
-//! A replacement that is given as a difference: the search is plain, and the replacement's lines have `-`, `+`
-//! or a blank before them. Its old side is the search, so its new side is what is meant.
+//! Handles a replacement written as a diff: the search is plain, and the lines of the replacement start with
+//! `-`, `+` or a space. If its old side is the search, its new side is the intended text.
 
 use crate::{pattern::EditPattern, search_doc::SearchDoc};
 
-/// The pattern with a replacement that is a difference read as such; `Err` where a hunk is brought in that
-/// changes something else than the search.
+/// Strips the diff markers from the replacement if it is a diff of the search. Returns `Err` if the
+/// replacement adds a hunk that changes something other than the search.
 pub(crate) fn strip_diff_markers(doc: &SearchDoc<'_>, pattern: EditPattern) -> Result<EditPattern, String> {
     let headed = pattern.replace.lines().any(is_hunk_header)
         && !pattern.search.lines().any(is_hunk_header)
@@ -37,8 +37,7 @@ fn is_file_header(line: &str) -> bool {
     ["--- ", "+++ ", "diff --git ", "index ", "\\ No newline"].iter().any(|start| line.starts_with(start))
 }
 
-/// The body as a difference of the search, where it is one; `margin` says that lines that stay have a blank
-/// before them.
+/// Parses the body as a diff of the search. `margin` means that context lines start with a space.
 fn parse_inline_diff(
     doc: &SearchDoc<'_>,
     pattern: &EditPattern,
@@ -63,7 +62,7 @@ fn parse_inline_diff(
     }
     let said: Vec<&str> = pattern.search.lines().filter(|line| !line.trim().is_empty()).collect();
     let solid: Vec<&str> = old.iter().copied().filter(|line| !line.trim().is_empty()).collect();
-    // A search without its first blanks is the file's line nonetheless.
+    // A search without its first indentation still counts as the file's line.
     let is = |(old, said): (&&str, &&str)| {
         old.trim_end() == said.trim_end()
             || (old.trim() == said.trim()
@@ -76,7 +75,7 @@ fn parse_inline_diff(
         lines.iter().all(|line| line.trim().is_empty() || line.starts_with("  ") || line.starts_with('\t'))
     };
     let knows = |sign: char| doc.lines.iter().any(|line| line.text.starts_with(sign));
-    // Signs alone, with nothing else to tell by, may be text: an item of a list, a term of a sum.
+    // Markers without other evidence may be text: a list item, a term of a sum.
     let certain = match (added.is_empty(), removed.is_empty()) {
         (false, false) => true,
         (false, true) if margin => stay > 0,

@@ -1,6 +1,6 @@
-//! Numbers of lines that models copy into an edit: `12| text` as read_file shows them, `12: text`, `12→text`,
-//! and rarer ones (`L12: text`, `12) text`, `path:12: text`), which are text as often and count only where
-//! the number is that of the line.
+//! Handles line numbers that models copy into an edit: `12| text` as read_file shows them, `12: text`,
+//! `12→text`, and rarer formats (`L12: text`, `12) text`, `path:12: text`) that may just as well be text and
+//! count only if the number is the line's own.
 
 use crate::{
     pattern::EditPattern,
@@ -8,11 +8,11 @@ use crate::{
     similarity::{SAME_LINE_MIN, line_similarity},
 };
 
-/// Characters that tell one line from another, at least.
+/// Minimum number of characters that distinguish one line from another.
 const DISTINCTIVE_CHARS_MIN: usize = 3;
 
-/// Whether numbers of lines would be written: a line of the search, or one like it, with a number
-/// before it that the search does not have.
+/// Returns whether the replacement would write line numbers: it has a line of the search, or a
+/// similar one, with a number in front that the search does not have.
 pub(crate) fn introduces_line_numbers(doc: &SearchDoc<'_>, pattern: &EditPattern) -> bool {
     let said: Vec<&str> = pattern.search.lines().collect();
     let numbered = |line: &str| !said.contains(&line) && split_line_number(line).is_some();
@@ -45,7 +45,7 @@ pub(crate) fn introduces_line_numbers(doc: &SearchDoc<'_>, pattern: &EditPattern
         line.trim().len() >= DISTINCTIVE_CHARS_MIN
             && said.iter().any(|said| line_similarity(said.trim(), line.trim()) >= SAME_LINE_MIN)
     };
-    // `1: 'one'` is an entry of a map as well: the first number is that of a line like it.
+    // `1: 'one'` may also be a map entry, so the first number must be that of a similar line.
     let colons = solid
         .iter()
         .all(|line| line.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).starts_with(':'));
@@ -59,8 +59,8 @@ pub(crate) fn introduces_line_numbers(doc: &SearchDoc<'_>, pattern: &EditPattern
     (barred && solid.len() > 1) || (bare.lines().any(alike) && (!colons || in_place()))
 }
 
-/// Whether the number stands as read_file sets it, wide and with a bar or a tab behind it, in a file that has
-/// no such line.
+/// Returns whether the number is formatted as by read_file, padded and followed by a bar or a tab, in a file
+/// without such a line.
 fn looks_like_read_file_line(doc: &SearchDoc<'_>, pattern: &EditPattern, line: &str) -> bool {
     let set = |line: &str| {
         let digits = line.trim_start_matches(' ');
@@ -74,12 +74,12 @@ fn looks_like_read_file_line(doc: &SearchDoc<'_>, pattern: &EditPattern, line: &
     set(line) && !doc.lines.iter().any(|line| set(line.text)) && !pattern.search.lines().any(set)
 }
 
-/// Columns of a line's number in read_file's answer.
+/// Width of the line number column in read_file's output.
 const NUMBER_COLUMN_WIDTH: usize = 6;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NumberSequence {
-    /// Each number is one more than that before it.
+    /// Each number is one more than the previous one.
     Consecutive,
     /// New lines have no number of their own.
     Any,
@@ -100,7 +100,7 @@ pub(crate) fn strip_line_numbers(text: &str, sequence: NumberSequence) -> Option
     Some(out.join("\n") + ending)
 }
 
-/// `  12| text`, `12: text`, `12→text`, `12<tab>text`.
+/// Splits `  12| text`, `12: text`, `12→text` or `12<tab>text`.
 pub(crate) fn split_line_number(line: &str) -> Option<(u64, &str)> {
     let line = line.trim_start_matches(' ');
     let digits = line.len() - line.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -114,14 +114,14 @@ pub(crate) fn split_line_number(line: &str) -> Option<(u64, &str)> {
     Some((number, rest.strip_prefix([' ', '\t']).unwrap_or(rest)))
 }
 
-/// A rarer form of a number before a line.
+/// A rarer format of a line number before a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LabelFormat {
     /// `L12: text`, `L12| text`.
     Letter,
     /// `12) text`.
     Bracket,
-    /// `src/a.rs:12: text`, as searches show it.
+    /// `src/a.rs:12: text`, as search results show it.
     Path(String),
 }
 
@@ -134,7 +134,7 @@ pub(crate) struct UnlabelledText {
     pub(crate) text: String,
 }
 
-/// The lines of a text whose every line has a number in one of the rarer forms.
+/// Strips the numbers of a text in which every line has a number in one of the rarer formats.
 pub(crate) fn strip_line_labels(text: &str, sequence: NumberSequence) -> Option<UnlabelledText> {
     let mut lines = text.strip_suffix('\n').unwrap_or(text).split('\n');
     let (form, first, rest) = split_line_label(lines.next()?)?;
@@ -152,7 +152,7 @@ pub(crate) fn strip_line_labels(text: &str, sequence: NumberSequence) -> Option<
     Some(UnlabelledText { format: form, first_number: first, text: out.join("\n") + ending })
 }
 
-/// Whether a line begins with a number in this form.
+/// Returns whether a line begins with a number in this format.
 pub(crate) fn has_line_label(line: &str, form: &LabelFormat) -> bool {
     split_line_label(line).is_some_and(|(other, ..)| other == *form)
 }
@@ -163,7 +163,7 @@ fn split_line_label(line: &str) -> Option<(LabelFormat, usize, &str)> {
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         Some((text[..digits].parse().ok()?, digits))
     };
-    // One blank parts the number from the line.
+    // One space separates the number from the line.
     let after = |rest: &'_ str| rest.len() - rest.strip_prefix(' ').unwrap_or(rest).len();
     if let Some(text) = line.strip_prefix('L') {
         let (number, digits) = numbered(text)?;
@@ -184,8 +184,9 @@ fn split_line_label(line: &str) -> Option<(LabelFormat, usize, &str)> {
     Some((LabelFormat::Path(path.to_owned()), number, &rest[after(rest)..]))
 }
 
-/// The same of the rarer forms: each line like the file's own line of that number. A list that gets numbers
-/// (`1) first`) has the very words of the search, a copy of numbered lines a change among them.
+/// Like [`introduces_line_numbers`], for the rarer formats: each line must resemble the file's line with
+/// that number. A list that gets numbered (`1) first`) keeps the exact words of the search, while a copy of
+/// numbered lines contains a change.
 fn introduces_line_labels(doc: &SearchDoc<'_>, said: &[&str], solid: &[&str]) -> bool {
     let Some(bare) = strip_line_labels(&solid.join("\n"), NumberSequence::Consecutive) else { return false };
     if said.iter().any(|line| split_line_label(line).is_some()) {
@@ -222,16 +223,16 @@ mod tests {
             );
         }
         for (before, search, replace) in [
-            // Not the number of that line, so not a number of lines.
+            // Not the number of that line, so not a line number.
             (CODE, "L7:    a = 1\nL8:    b = 2", "L7:    a = 1\nL8:    b = 3"),
             ("x\ny\nfirst\nsecond\n", "1) first\n2) second", "1) first\n2) other"),
-            // Some of the replacement's lines only.
+            // Only some of the replacement's lines.
             (CODE, "L2:    a = 1\nL3:    b = 2", "L2:    a = 1\n    b = 3"),
-            // Brought in by the replacement alone.
+            // Added by the replacement alone.
             (CODE, "    a = 1\n    b = 2", "L2:     a = 1\nL3:     b = 3"),
             (CODE, "    a = 1\n    b = 2", "2)     a = 1\n3)     b = 3"),
             (CODE, "    b = 2", "a.py:3:     b = 3"),
-            // On a new line only, as read_file sets it.
+            // Only on a new line, in read_file's format.
             (CODE, "    b = 2", "    b = 2\n     4|     c = 3"),
             (CODE, "    b = 2", "    b = 2\n     4\t    c = 3"),
         ] {

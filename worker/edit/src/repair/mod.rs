@@ -1,4 +1,5 @@
-//! Brings what a model wrote to the file's form: no copied numbers or fences, its own indentation.
+//! Adapts what a model wrote to the file's form: strips copied numbers and fences, adjusts
+//! indentation.
 
 pub(crate) mod block_depth;
 pub(crate) mod indent_map;

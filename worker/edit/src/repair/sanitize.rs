@@ -1,11 +1,12 @@
-//! Takes off what models copy into a search from the form in which they saw a file: line numbers, code fences.
+//! Strips markup that models copy into a search from the view in which they saw a file: line numbers and code
+//! fences.
 
 use super::line_numbers::{
     NumberSequence, has_line_label, split_line_number, strip_line_labels, strip_line_numbers,
 };
 use crate::pattern::EditPattern;
 
-/// Why a pattern cannot be used as it is.
+/// Why a pattern cannot be used as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SanitizeError {
     Elision,
@@ -15,7 +16,7 @@ pub(crate) enum SanitizeError {
 }
 
 impl SanitizeError {
-    /// What the model is told.
+    /// Returns the message for the model.
     pub(crate) const fn message(self) -> &'static str {
         match self {
             Self::Elision => {
@@ -38,16 +39,16 @@ impl SanitizeError {
     }
 }
 
-/// A pattern without a copied frame.
+/// A pattern without copied markup.
 #[derive(Debug)]
 pub(crate) struct SanitizedPattern {
     pub(crate) pattern: EditPattern,
-    /// The line, from 1, that the search says it begins at, where that must be so: the frame may be text as well.
+    /// The line (from 1) at which the search must begin, if the stripped numbers might also be text.
     pub(crate) first_line: Option<usize>,
 }
 
-/// The pattern without a copied frame; `Err` where what to leave out is not certain. Only called for
-/// a search that does not stand in the file as it is.
+/// Returns the pattern without copied markup, or `Err` if it is uncertain what to strip. Only called
+/// for a search that does not match the file exactly.
 pub(crate) fn sanitize_pattern(pattern: &EditPattern) -> Result<SanitizedPattern, SanitizeError> {
     let mut out = pattern.clone();
     if let Some(search) = strip_fence(&out.search) {
@@ -88,7 +89,7 @@ fn strip_fence(text: &str) -> Option<String> {
     let tag = first.trim_start_matches(sign);
     let fence = &first[..first.len() - tag.len()];
     let is_tag = tag.chars().all(|c| c.is_ascii_alphanumeric() || "+-_#.".contains(c));
-    // Tildes alone are a rule over and under a title.
+    // Tildes alone are a rule above or below a heading.
     if fence.len() < 3 || !is_tag || (sign == '~' && tag.is_empty()) {
         return None;
     }

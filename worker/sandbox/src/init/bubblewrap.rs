@@ -1,11 +1,12 @@
-//! The bubblewrap backend: the same plan as arguments for `bwrap`, the same reaper as pid 1 inside.
+//! The bubblewrap backend: passes the plan as arguments to `bwrap` and runs the same reaper as pid 1 inside.
 //!
-//! bubblewrap lays the mounts and makes the namespaces; its pid 1 is this program again (`--as-pid-1`), which
-//! seals itself and goes on as in our own backend. bubblewrap is started with an empty environment, and its
-//! arguments travel in a memory file, for both can be read from inside through `/proc/1`.
+//! bubblewrap creates the mounts and namespaces; its pid 1 is this program again (`--as-pid-1`), which drops
+//! its privileges and continues as in our own backend. bubblewrap starts with an empty environment, and its
+//! arguments travel in a memory file, because processes inside can read both through `/proc/1`.
 //!
-//! When docket is root, what only root can reach is first laid where anybody can, in a mount namespace of its
-//! own; then the process becomes the workspace's owner and starts bubblewrap as any user would.
+//! When docket is root, sources that only root can reach are first mounted where any user can reach them, in
+//! a separate mount namespace; then the process becomes the workspace's owner and starts bubblewrap like any
+//! user.
 
 use std::{
     env,
@@ -45,17 +46,17 @@ use super::{
 /// Second argument of the init that bubblewrap starts.
 pub(super) const INNER_ARGUMENT: &str = "inner";
 
-/// This program, inside.
+/// Path of this program inside.
 const INNER_PROGRAM: &str = "/.docket-init";
 
-/// Empty folders of the host that may be covered in a mount namespace of our own; the first that holds no
-/// source is taken.
+/// Empty host folders that may be covered in our own mount namespace. The first one that contains no
+/// source is used.
 const STAGING_FOLDERS: [&str; 5] = ["/mnt", "/media", "/srv", "/opt", "/tmp"];
 
-/// Everybody can reach what is below these, so nothing of them is staged.
+/// Every user can reach paths below these, so they are not staged.
 const PUBLIC_FOLDERS: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/dev"];
 
-/// Runs outside: stages, starts bubblewrap, waits for it.
+/// Runs outside: stages sources, starts bubblewrap and waits for it.
 pub(super) fn run_outer(mut orders: InitContext) -> i32 {
     let program = match env::current_exe().map_err(failed_at("find the own program")) {
         Ok(program) => program,
@@ -94,7 +95,8 @@ fn fail_setup(orders: &InitContext, failure: SetupFailure) -> i32 {
     1
 }
 
-/// Lays what only root can reach below a folder that anybody can enter; the plan's sources follow.
+/// Mounts sources that only root can reach below a folder that any user can enter, and updates the
+/// plan's sources.
 fn stage_sources(plan: &mut SandboxPlan, program: PathBuf) -> Result<PathBuf, SetupFailure> {
     const NONE: Option<&str> = None;
     unshare(CloneFlags::CLONE_NEWNS).map_err(failed_at("unshare for staging"))?;
@@ -258,9 +260,9 @@ fn bubblewrap_arguments(
     Ok(args)
 }
 
-/// Whether a path exists below a root and none of its parts is a link. bubblewrap resolves links in sources
-/// on the host, so one that changed between this look and that would lead out: docket lets no two commands
-/// run at once in a bubblewrap sandbox.
+/// Returns whether a path exists below a root and none of its components is a link. bubblewrap resolves
+/// links in sources on the host, so one that changed after this check would lead outside. docket therefore
+/// never runs two commands at once in a bubblewrap sandbox.
 fn exists_without_links(root: &Path, path: &Path) -> bool {
     let mut current = root.to_owned();
     path.iter().all(|part| {

@@ -1,5 +1,5 @@
-//! pid 2: the forked child on its way to the command. Enters the working folder, puts on the last walls and
-//! executes; never returns.
+//! pid 2: the forked child before it becomes the command. Enters the working folder, applies the last
+//! layers and executes; never returns.
 
 use std::{
     convert::Infallible,
@@ -62,7 +62,8 @@ fn prepare_process(orders: &InitContext) -> Result<PrepareOutcome, SetupFailure>
     if plan.landlock {
         confine::apply_landlock(plan)?;
     }
-    // As the command's own user and behind Landlock: a link in the path opens nothing that is closed to it.
+    // Runs as the command's own user and behind Landlock, so a link in the path opens nothing that is
+    // closed to the command.
     if !enter_working_folder(plan, &orders.call.cwd) {
         return Ok(PrepareOutcome::BadCwd);
     }
@@ -75,7 +76,7 @@ fn prepare_process(orders: &InitContext) -> Result<PrepareOutcome, SetupFailure>
 }
 
 fn restore_signals() -> Result<(), SetupFailure> {
-    // Rust ignores SIGPIPE and the reaper blocks SIGCHLD; both would be inherited.
+    // Rust ignores SIGPIPE and the reaper blocks SIGCHLD; the command would inherit both.
     restore_sigpipe().map_err(failed_at("restore SIGPIPE"))?;
     SigSet::all().thread_unblock().map_err(failed_at("unblock signals"))
 }

@@ -1,4 +1,4 @@
-//! The last walls, put on by the command itself before `execve`: limits, Landlock, seccomp.
+//! The last layers, applied just before `execve`: resource limits, Landlock, seccomp.
 
 use std::io;
 
@@ -21,14 +21,14 @@ use super::{
 /// More than any build or test server opens, less than what exhausts the host's table.
 pub(crate) const NOFILE: u64 = 4096;
 
-/// The largest single file.
+/// Maximum size of a single file.
 pub(crate) const FILE_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 
-/// The newest rules this code knows; older kernels give what they have.
+/// The newest ABI this code supports; older kernels apply what they can.
 const LANDLOCK_ABI: ABI = ABI::V6;
 
-/// Resource limits. They bound one process each, so they are the weakest layer; only `processes` are counted per sealed
-/// user namespace, so that calls do not take from each other.
+/// Applies resource limits. They apply per process, so they are the weakest layer; only `processes` is
+/// counted per sealed user namespace, so that calls do not take from each other.
 pub(super) fn apply_rlimits(backend: SandboxBackend, processes: u64) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     match backend {
@@ -42,14 +42,14 @@ pub(super) fn apply_rlimits(backend: SandboxBackend, processes: u64) -> io::Resu
     Ok(())
 }
 
-/// Sets a limit, or keeps the host's own where that is lower: only root may raise it.
+/// Sets a limit, or keeps the host's own if it is lower: only root may raise it.
 fn lower_rlimit(resource: Resource, wanted: u64) -> io::Result<()> {
     let (_, hard) = getrlimit(resource)?;
     let most = wanted.min(hard);
     Ok(setrlimit(resource, most, most)?)
 }
 
-/// Says once more, to another part of the kernel, what the mounts say already.
+/// Applies the access rules of the mounts once more, through Landlock.
 pub(super) fn apply_landlock(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     let refused = |error: landlock::RulesetError| {
         let text = error.to_string();
@@ -73,7 +73,7 @@ pub(super) fn apply_landlock(plan: &SandboxPlan) -> Result<(), SetupFailure> {
         Ok(())
     };
     allow("/".as_ref(), AccessFs::ReadDir.into())?;
-    // All of /etc inside was laid by the plan, so one rule stands for its many files.
+    // The plan laid out all of /etc inside, so one rule covers its many files.
     for path in ["/proc", "/etc"] {
         allow(path.as_ref(), read)?;
     }
@@ -94,7 +94,7 @@ pub(super) fn apply_landlock(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     }
 }
 
-/// Puts the filters on. Nothing but `execve` may follow.
+/// Applies the filters. Nothing but `execve` may follow.
 pub(super) fn apply_seccomp() -> Result<(), SetupFailure> {
     let failed = |text: String| SetupFailure { step: format!("seccomp ({text})"), errno: libc::EPERM };
     for program in build_filters().map_err(|error| failed(error.to_string()))? {

@@ -1,4 +1,4 @@
-//! The orders of an init: its plan and its command, read from the socket on which it answers.
+//! An init's plan and command, read from the socket over which it also reports.
 
 use std::{
     fs::File,
@@ -20,14 +20,14 @@ use super::super::{
     plan::{CommandPlan, InitReport, SandboxPlan, StdinSource, read_frame, read_json_frame, write_frame},
 };
 
-/// A step of the init that failed.
+/// A failed step of the init.
 #[derive(Debug)]
 pub(super) struct SetupFailure {
     pub(super) step: String,
     pub(super) errno: i32,
 }
 
-/// Names the step at which an error came up.
+/// Names the step that an error comes from.
 pub(super) fn failed_at<E: Into<io::Error>>(step: impl Into<String>) -> impl FnOnce(E) -> SetupFailure {
     move |error| {
         let error: io::Error = error.into();
@@ -35,19 +35,19 @@ pub(super) fn failed_at<E: Into<io::Error>>(step: impl Into<String>) -> impl FnO
     }
 }
 
-/// Everything the init was told, and the socket on which it answers.
+/// Everything the init received, and the socket over which it reports.
 pub(super) struct InitContext {
     pub(super) plan: SandboxPlan,
     pub(super) call: CommandPlan,
-    /// What becomes the command's stdin.
+    /// The command's stdin.
     pub(super) stdin: OwnedFd,
-    /// To docket. Its end of file means that docket is gone or wants an end.
+    /// Socket to docket. Its end of file means that docket is gone or wants the command to end.
     pub(super) control: UnixStream,
-    /// Where the way out listens, once it is open.
+    /// The port of the proxy, once it is open.
     pub(super) proxy_port: Option<u16>,
 }
 
-/// An init that knows its sandbox and waits for a command: some time may pass until one comes, or none ever does.
+/// An init that knows its sandbox and waits for a command. A command may come later, or never.
 pub(super) struct WaitingInit {
     pub(super) plan: SandboxPlan,
     pub(super) control: UnixStream,
@@ -55,7 +55,7 @@ pub(super) struct WaitingInit {
 }
 
 impl WaitingInit {
-    /// Reads the plan from the socket at descriptor 0 and moves that socket away from there.
+    /// Reads the plan from the socket at descriptor 0 and moves that socket to another descriptor.
     pub(super) fn read_plan() -> io::Result<Self> {
         let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         let plan = read_json_frame(&mut &control)?;
@@ -64,7 +64,7 @@ impl WaitingInit {
         Ok(Self { plan, control, null })
     }
 
-    /// Waits for the command. An error is an end without one.
+    /// Waits for the command. An error means the socket ended without one.
     pub(super) fn receive_command(self) -> io::Result<InitContext> {
         let Self { plan, control, null } = self;
         let call: CommandPlan = read_json_frame(&mut &control)?;
@@ -88,7 +88,7 @@ impl WaitingInit {
 }
 
 impl InitContext {
-    /// Answers docket. The first answer counts; a socket that is gone needs none.
+    /// Sends the report to docket. Only the first report counts; a closed socket needs none.
     pub(super) fn send_report(control: &UnixStream, report: &InitReport) {
         if let Ok(bytes) = serde_json::to_vec(report) {
             let _ = write_frame(&mut &*control, &bytes);
@@ -100,7 +100,7 @@ impl InitContext {
     }
 }
 
-/// Lets a descriptor live on through `execve`.
+/// Keeps a descriptor open across `execve`.
 pub(super) fn keep_on_exec(fd: &impl AsFd) -> io::Result<()> {
     fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
     Ok(())

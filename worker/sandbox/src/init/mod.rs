@@ -1,11 +1,11 @@
-//! The other side: docket executed again as the init of one command.
+//! The init side: docket executed again as the init of one command.
 //!
 //! Nothing here runs in the docket process itself. The init starts single-threaded with an empty environment
-//! and one socket as stdin, reads the plan, builds the walls, becomes pid 1 inside, starts the command as
+//! and one socket as stdin, reads the plan, builds the sandbox, becomes pid 1 inside, starts the command as
 //! pid 2, reports how it ended and exits, which ends everything else inside. It also exits as soon as the
-//! socket closes: docket's death is the command's.
+//! socket closes, so that the command ends if docket dies.
 //!
-//! Invariant: whatever fails before the command's `execve` is reported as a failure and nothing is run.
+//! Invariant: a failure before the command's `execve` is reported, and nothing is run.
 
 mod bubblewrap;
 mod command;

@@ -1,7 +1,7 @@
-//! Lays the root inside: an empty file system, the plan's entries, then everything else is let go.
+//! Builds the root inside: an empty file system with the plan's entries, then detaches everything else.
 //!
-//! The host's root stays reachable under [`OLD`] while the entries are laid and is detached before anything
-//! of the workspace is looked into, so that no link in it can lead to the host.
+//! The host's root stays reachable under [`OLD_ROOT`] while the entries are mounted. It is detached before
+//! any path of the workspace is resolved, so that no link in it can lead to the host.
 
 use std::{
     ffi::CString,
@@ -26,10 +26,10 @@ use super::{
     sys,
 };
 
-/// Where the host's root is while the new one is filled.
+/// Path of the host's root while the new one is built.
 const OLD_ROOT: &str = "/.old";
 
-/// Holds folders, links and the made-up files only.
+/// The root holds only folders, links and generated files.
 const ROOT_OPTIONS: &str = "mode=0755,size=4m,nr_inodes=4096";
 
 const NONE: Option<&str> = None;
@@ -62,10 +62,10 @@ pub(super) fn build_root(plan: &SandboxPlan) -> Result<(), SetupFailure> {
         .map_err(failed_at("close root"))
 }
 
-/// An empty file that is laid over others.
+/// An empty file that is mounted over others.
 const EMPTY_FILE: &str = "/etc/.empty";
 
-/// Lays an empty file over another.
+/// Mounts an empty file over another.
 fn cover_with_empty_file(target: &Path) -> io::Result<()> {
     if !Path::new(EMPTY_FILE).exists() {
         create_parent(Path::new(EMPTY_FILE))?;
@@ -76,7 +76,8 @@ fn cover_with_empty_file(target: &Path) -> io::Result<()> {
     sys::harden_mount(&CString::new(target.as_os_str().as_bytes())?, attributes)
 }
 
-/// Makes what a command must not change read-only in the workspace, and what leads to others unreachable.
+/// Makes the protected paths of the workspace read-only, and covers sockets and FIFOs that lead to other
+/// processes.
 pub(super) fn apply_path_protections(plan: &SandboxPlan, call: &CommandPlan) -> Result<(), SetupFailure> {
     for path in &call.pinned {
         let path = plan.workspace.join(path);
@@ -164,7 +165,7 @@ fn create_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), create_folder)
 }
 
-/// Folders of the private home that hold a mount belong to the command as the home does.
+/// Creates parent folders of mounts in the private home, owned by the command like the home itself.
 fn create_owned_parents(below: &Path, uid: u32, gid: u32) -> io::Result<()> {
     let mut current = PathBuf::from(INNER_HOME);
     for part in below.parent().into_iter().flatten() {
@@ -188,7 +189,7 @@ fn bind_mount(source: &Path, target: &Path, attributes: u64) -> io::Result<()> {
     sys::harden_mount(&CString::new(target.as_os_str().as_bytes())?, attributes)
 }
 
-/// Whether a path of the workspace exists and no part of it is a link.
+/// Returns whether a path of the workspace exists and none of its components is a link.
 fn exists_without_links(path: &Path, workspace: &Path) -> io::Result<bool> {
     let mut current = workspace.to_owned();
     for part in path.strip_prefix(workspace).unwrap_or(path) {
@@ -205,8 +206,8 @@ fn exists_without_links(path: &Path, workspace: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Makes a path of the workspace read-only where it stands. The host's root is gone by now, so whatever a
-/// link may point to is inside; a link as any component of the path is left alone.
+/// Makes a path of the workspace read-only in place. The host's root is already detached, so a link can
+/// only point inside; a path with a link as any component is left alone.
 fn make_read_only(path: &Path, workspace: &Path) -> io::Result<()> {
     if !exists_without_links(path, workspace)? {
         return Ok(());

@@ -1,9 +1,10 @@
-//! Our own backend: every namespace the kernel has, a root of its own, and a second user namespace as seal.
+//! Our own backend: all kernel namespaces, a separate root, and a second user namespace as a seal.
 //!
-//! When docket is root the mounts are made as root in the first user namespace, so that folders only root may
-//! enter can be laid inside; then the process becomes [`workspace_owner`](crate::workspace_owner) and
-//! seals itself. Otherwise a user namespace comes first and gives the rights for the mounts. Either way the
-//! sealed namespace owns none of the others: what is inside has no capability over them.
+//! When docket is root, the mounts are made as root in the first user namespace, so that folders that only
+//! root may enter can be mounted; then the process becomes [`workspace_owner`](crate::workspace_owner) and
+//! seals itself. Otherwise, a user namespace is created first and grants the rights for the mounts. Either
+//! way, the sealed namespace owns none of the other namespaces, so processes inside have no capability over
+//! them.
 
 use std::{fs, io};
 
@@ -23,8 +24,8 @@ use super::{
     mounts, network, reaper, sys,
 };
 
-/// Runs as the first process outside: unshares, forks pid 1, waits for it. All walls that are the same for every
-/// command stand before the command is known.
+/// Runs as the first process outside: unshares, forks pid 1, waits for it. All layers that are the same for
+/// every command are built before the command is known.
 pub(super) fn run_outer(waiting: WaitingInit) -> i32 {
     if let Err(failure) = enter_namespaces(&waiting.plan) {
         InitContext::report_failure(&waiting.control, failure);
@@ -50,13 +51,13 @@ pub(super) fn run_outer(waiting: WaitingInit) -> i32 {
     }
 }
 
-/// The life of pid 1.
+/// Runs pid 1.
 fn run_as_pid_1(waiting: WaitingInit) -> i32 {
     if let Err(failure) = build_isolation(&waiting.plan) {
         InitContext::report_failure(&waiting.control, failure);
         return 1;
     }
-    // Without a command there is nothing to do, and nobody to tell.
+    // Without a command there is nothing to do or report.
     let Ok(mut orders) = waiting.receive_command() else { return 0 };
     let sealed = mounts::apply_path_protections(&orders.plan, &orders.call)
         .and_then(|()| seal_privileges(orders.plan.drop_to))
@@ -86,7 +87,7 @@ fn enter_namespaces(plan: &SandboxPlan) -> Result<(), SetupFailure> {
 }
 
 fn build_isolation(plan: &SandboxPlan) -> Result<(), SetupFailure> {
-    // Set again after the identity changed, which clears it.
+    // Set again, because changing the identity clears it.
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(failed_at("parent death signal"))?;
     mounts::build_root(plan)?;
     sethostname("docket").map_err(failed_at("hostname"))?;
@@ -94,7 +95,8 @@ fn build_isolation(plan: &SandboxPlan) -> Result<(), SetupFailure> {
     sys::bring_loopback_up(std::os::fd::AsFd::as_fd(&socket)).map_err(failed_at("loopback up"))
 }
 
-/// Gives up what built the walls. No way back: no capability, no identity, no namespace above is left.
+/// Irrevocably gives up the privileges that built the sandbox: no capability, identity or parent
+/// namespace is left.
 pub(super) fn seal_privileges(drop_to: Option<(u32, u32)>) -> Result<(), SetupFailure> {
     let (uid, gid) = match drop_to {
         Some((uid, gid)) => {
@@ -113,16 +115,16 @@ pub(super) fn seal_privileges(drop_to: Option<(u32, u32)>) -> Result<(), SetupFa
     prctl::set_dumpable(false).map_err(failed_at("not dumpable"))
 }
 
-/// Becomes another user of the host for good.
+/// Becomes another user of the host permanently.
 pub(super) fn become_user(uid: Uid, gid: Gid) -> Result<(), SetupFailure> {
     setgroups(&[]).map_err(failed_at("drop groups"))?;
     setresgid(gid, gid, gid).map_err(failed_at("change gid"))?;
     setresuid(uid, uid, uid).map_err(failed_at("change uid"))?;
-    // Changing the identity made the process undumpable, and with that its own id maps root's.
+    // Changing the identity made the process undumpable, so root owns its own id maps.
     prctl::set_dumpable(true).map_err(failed_at("dumpable"))
 }
 
-/// Maps the one user inside to the one outside, in a user namespace that was just made.
+/// Maps the single user inside to the one outside, in a new user namespace.
 fn map_ids(uid: Uid, gid: Gid) -> Result<(), SetupFailure> {
     let write =
         |name: &str, text: String| -> io::Result<()> { fs::write(format!("/proc/self/{name}"), text) };

@@ -1,6 +1,8 @@
-//! The inner end of a call's way out: a socket on loopback that docket listens at, and what tells programs of it.
+//! The inner end of a call's network access: a loopback socket on which docket listens, and the environment
+//! that points programs to it.
 //!
-//! docket gets the socket and nothing of it stays here, so no process inside stands between a command and the proxy.
+//! docket receives the socket and no copy of it stays here, so no process inside is between a command and the
+//! proxy.
 
 use std::{
     ffi::OsString,
@@ -12,7 +14,7 @@ use super::{
     init_context::{InitContext, SetupFailure, failed_at},
 };
 
-/// Set to the proxy's address. Programs read the lower case, the upper case, or their own.
+/// Set to the proxy's address. Programs read the lower-case or upper-case variable, or their own.
 const PROXY_VARIABLES: [&str; 9] = [
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -25,13 +27,14 @@ const PROXY_VARIABLES: [&str; 9] = [
     "npm_config_https_proxy",
 ];
 
-/// Set to what is reached without it.
+/// Set to the hosts that are reached without the proxy.
 const NO_PROXY_VARIABLES: [&str; 3] = ["NO_PROXY", "no_proxy", "npm_config_noproxy"];
 
-/// cargo writes beside what it fetches, and what is laid of the host's cannot be written.
+/// cargo writes next to what it fetches, and the mounted folders of the host are read-only.
 const CARGO_HOME: &str = "/tmp/.cargo";
 
-/// Opens the way out, where the call has one. Must be called in the call's network namespace.
+/// Opens the proxy socket if the call has network access. Must be called in the call's network
+/// namespace.
 pub(super) fn open_proxy_socket(orders: &mut InitContext) -> Result<(), SetupFailure> {
     if orders.call.no_proxy.is_none() {
         return Ok(());
@@ -43,7 +46,8 @@ pub(super) fn open_proxy_socket(orders: &mut InitContext) -> Result<(), SetupFai
     Ok(())
 }
 
-/// A command's environment: as planned, with what tells programs of the way out.
+/// Returns a command's environment: as planned, plus the variables that point programs to the
+/// proxy.
 pub(super) fn command_environment(
     planned: &[(OsString, OsString)],
     orders: &InitContext,

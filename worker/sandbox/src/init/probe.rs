@@ -1,4 +1,4 @@
-//! Asks the kernel for each namespace in a process of its own, so that the asking changes nothing.
+//! Probes each kernel namespace in a separate process, so that probing changes nothing.
 
 use std::io::Write;
 
@@ -14,14 +14,14 @@ use super::{seccomp::build_filters, sys};
 /// Second argument of an init that only probes.
 pub(crate) const PROBE_ARGUMENT: &str = "probe";
 
-/// Errno of each attempt, 0 where it worked.
+/// Errno of each attempt; 0 if it worked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProbeReport {
     pub(crate) namespaces: Vec<(String, i32)>,
     pub(crate) seccomp: i32,
 }
 
-/// Prints the answer as JSON on stdout.
+/// Prints the report as JSON on stdout.
 pub(super) fn print_probe_report() -> i32 {
     let kinds = [
         ("userns", CloneFlags::CLONE_NEWUSER),

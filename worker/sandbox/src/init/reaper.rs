@@ -1,9 +1,10 @@
-//! pid 1: starts the command, reaps whatever is orphaned to it, ends the rest when the command has ended, and
+//! pid 1: starts the command, reaps orphans, kills the remaining processes when the command has ended, and
 //! only then reports.
 //!
-//! So a report says that nothing of the call runs any more, and docket need not wait until the kernel has
-//! taken the mounts apart. Should the killing be cut short, the kernel ends what is in a pid namespace when
-//! pid 1 exits. Without one (no wall asked for) this process is a subreaper that kills what it inherits.
+//! A report thus means that no process of the call is running any more, and docket need not wait until the
+//! kernel has removed the mounts. If the killing is cut short, the kernel ends all processes of a pid
+//! namespace when pid 1 exits. Without a pid namespace (no isolation requested), this process is a subreaper
+//! that kills the processes it inherits.
 
 use std::{fs, io::Read, os::fd::AsFd};
 
@@ -26,7 +27,7 @@ use super::{
     sys,
 };
 
-/// Where the reaper stands.
+/// Where the reaper runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReaperScope {
     /// As pid 1: its exit ends all others.
@@ -35,7 +36,7 @@ pub(super) enum ReaperScope {
     Host,
 }
 
-/// Starts the command and stays until it has ended or docket is gone. Returns the exit status of the init.
+/// Starts the command and waits until it has ended or docket is gone. Returns the exit status of the init.
 pub(super) fn run_reaper(orders: InitContext, place: ReaperScope) -> i32 {
     let watched = match start_command(&orders, place) {
         Ok((child, signals)) => wait_for_command(&orders, child, &signals),
@@ -69,7 +70,7 @@ fn start_command(orders: &InitContext, place: ReaperScope) -> Result<(Pid, Signa
     }
 }
 
-/// `None` when docket closed its end first: nobody waits for an answer.
+/// Returns `None` if docket closed its end first: then no report is needed.
 fn wait_for_command(orders: &InitContext, child: Pid, signals: &SignalFd) -> Option<InitReport> {
     loop {
         let mut fds = [
@@ -92,15 +93,15 @@ fn wait_for_command(orders: &InitContext, child: Pid, signals: &SignalFd) -> Opt
                 Ok(_other) => {}
             }
         }
-        // docket says nothing after its orders: anything readable is its end of file.
+        // docket sends nothing after the plan: anything readable is its end of file.
         if hung_up && matches!((&orders.control).read(&mut [0; 64]), Ok(0) | Err(_)) {
             return None;
         }
     }
 }
 
-/// Kills everything else in the pid namespace until pid 1 has no child, which means that there is nobody:
-/// whoever loses its parent becomes pid 1's child.
+/// Kills everything else in the pid namespace until pid 1 has no child. Then no process is left, because
+/// orphans become children of pid 1.
 fn kill_namespace() {
     loop {
         let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
@@ -111,7 +112,7 @@ fn kill_namespace() {
     }
 }
 
-/// Kills children until there are none; killing one hands its children over to this subreaper.
+/// Kills children until there are none; killing one hands its children to this subreaper.
 fn kill_descendants() {
     let list = "/proc/thread-self/children";
     while let Ok(text) = fs::read_to_string(list) {

@@ -1,9 +1,9 @@
-//! The system calls a command may not make. Allowed unless denied: builds and tests use nearly everything,
-//! and the walls that hold are namespaces and Landlock; this closes the kernel's side doors.
+//! System calls that a command may not make. Allowed unless denied: builds and tests use nearly everything,
+//! and the real barriers are namespaces and Landlock; this filter closes the kernel's side doors.
 //!
-//! Denied calls fail with EPERM, those with an older fallback with ENOSYS (`clone3`, io_uring), for both are
-//! what programs are written to meet. A foreign architecture or the x32 table kills, for there every number
-//! means something else.
+//! Denied calls fail with EPERM, those with an older fallback with ENOSYS (`clone3`, io_uring), because
+//! programs are written to handle both. A foreign architecture or the x32 table kills the process, because
+//! there every number means something else.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ use seccompiler::{
 
 type SeccompRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Whole calls: mounts, other processes' memory, kernel modules and keys, clocks, handles that go round paths.
+/// Calls denied entirely: mounts, other processes' memory, kernel modules and keys, clocks, handles that
+/// bypass paths.
 const DENIED_CALLS: &[i64] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -71,8 +72,8 @@ const DENIED_CALLS: &[i64] = &[
     libc::SYS_modify_ldt,
 ];
 
-/// Calls that programs fall back from. What matters of `clone3` (namespaces) and `openat2` (a set-id mode)
-/// stands behind a pointer, where a filter cannot look.
+/// Calls that have a fallback. The relevant arguments of `clone3` (namespaces) and `openat2` (a set-id
+/// mode) are behind a pointer, which a filter cannot follow.
 const UNSUPPORTED_CALLS: &[i64] = &[
     libc::SYS_clone3,
     libc::SYS_openat2,
@@ -84,7 +85,7 @@ const UNSUPPORTED_CALLS: &[i64] = &[
     LISTMOUNT,
 ];
 
-/// They tell what is mounted where outside; the same number on every architecture.
+/// Reveals the mounts outside; has the same number on every architecture.
 const STATMOUNT: i64 = 457;
 const LISTMOUNT: i64 = 458;
 
@@ -99,7 +100,7 @@ const NEW_NAMESPACES: [i32; 8] = [
     0x80, // CLONE_NEWTIME, for unshare only; in clone these bits are the exit signal
 ];
 
-/// Which argument of a call holds a file mode.
+/// Index of the argument that holds a file mode, per call.
 const MODE_ARGUMENTS: &[(i64, u8)] = &[
     (libc::SYS_fchmod, 1),
     (libc::SYS_fchmodat, 2),
@@ -116,11 +117,12 @@ const MODE_ARGUMENTS: &[(i64, u8)] = &[
     (libc::SYS_mknod, 1),
 ];
 
-/// Push characters into, or take over, a terminal.
+/// Push characters into a terminal, or take it over.
 const TERMINAL_REQUESTS: [u64; 3] = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD];
 
 fn argument_condition(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
-    // Double words: the kernel itself looks at 32 bits of all of these, so must the filter.
+    // Compare double words: the kernel itself looks at 32 bits of all of these, so the filter must
+    // as well.
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, value)
 }
 
@@ -150,7 +152,7 @@ fn denied_rules() -> Result<SeccompRules, BackendError> {
         .into_iter()
         .map(|known| family(|| SeccompCmpOp::Ne, known))
         .collect::<Result<_, _>>()?;
-    // Route messages list interfaces; every other netlink protocol is the kernel's configuration.
+    // Route messages list interfaces; every other netlink protocol configures the kernel.
     let netlink =
         vec![family(|| SeccompCmpOp::Eq, libc::AF_NETLINK)?, argument_condition(2, SeccompCmpOp::Ne, 0)?];
     rules.insert(libc::SYS_socket, vec![SeccompRule::new(other)?, SeccompRule::new(netlink)?]);
@@ -162,7 +164,7 @@ fn compile_filter(rules: SeccompRules, action: SeccompAction) -> Result<BpfProgr
     SeccompFilter::new(rules, SeccompAction::Allow, action, arch)?.try_into()
 }
 
-/// Kills on the numbers of the x32 table, which share x86-64's architecture value.
+/// Kills on the numbers of the x32 table, which shares x86-64's architecture value.
 #[cfg(target_arch = "x86_64")]
 fn x32_filter() -> BpfProgram {
     const X32_BIT: u32 = 0x4000_0000;
@@ -177,7 +179,7 @@ fn x32_filter() -> BpfProgram {
     ]
 }
 
-/// The filters, in the order in which they are put on.
+/// Returns the filters in the order in which they are applied.
 pub(super) fn build_filters() -> Result<Vec<BpfProgram>, BackendError> {
     let errno = |number: i32| SeccompAction::Errno(number.cast_unsigned());
     let unknown = UNSUPPORTED_CALLS.iter().map(|call| (*call, Vec::new())).collect();

@@ -1,4 +1,4 @@
-//! Where a re-executed docket begins: reads what it is told and chooses the backend.
+//! Entry point of a re-executed docket: reads the plan and chooses the backend.
 
 use std::ffi::OsString;
 
@@ -11,15 +11,15 @@ use super::{
     reaper,
 };
 
-/// The arguments after [`INIT_MARKER`] when this process was started as a sandbox's init. A binary that uses
-/// the sandbox asks this first thing in `main`, before any thread exists, and hands the answer to
+/// Returns the arguments after [`INIT_MARKER`] if this process was started as a sandbox's init. A binary
+/// that uses the sandbox must call this first in `main`, before any thread exists, and pass the result to
 /// [`sandbox_init_main`].
 pub fn sandbox_init_args(args: impl IntoIterator<Item = OsString>) -> Option<Vec<OsString>> {
     let mut args = args.into_iter().skip(1);
     (args.next()? == INIT_MARKER).then(|| args.collect())
 }
 
-/// The whole life of an init. Must be called with one thread and before anything else is opened.
+/// Runs the init to its end. Must be called with one thread and before anything else is opened.
 pub fn sandbox_init_main(args: Vec<OsString>) -> ! {
     let first = args.first().and_then(|arg| arg.to_str());
     let status = match first {

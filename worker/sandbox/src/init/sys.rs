@@ -1,4 +1,4 @@
-//! Every unsafe call of the init, each with the reason why it is sound. Used in `init` only.
+//! All unsafe calls of the init, each with the reason why it is sound. Used in `init` only.
 
 use std::{
     ffi::CStr,
@@ -18,11 +18,11 @@ fn check_result(result: i64) -> io::Result<i64> {
 /// Forks.
 #[expect(unsafe_code, reason = "the init has one thread, so the child may do anything the parent may")]
 pub(super) fn fork_single_threaded() -> io::Result<ForkResult> {
-    // SAFETY: the init never starts a thread; no lock can be held by another one.
+    // SAFETY: the init never starts a thread, so no other thread can hold a lock.
     Ok(unsafe { fork() }?)
 }
 
-/// The kernel's Landlock ABI, or why there is none.
+/// Returns the kernel's Landlock ABI version, or why there is none.
 #[expect(unsafe_code, reason = "asks for a number; no pointer is followed")]
 pub(crate) fn landlock_abi() -> io::Result<i64> {
     const LANDLOCK_CREATE_RULESET_VERSION: libc::c_ulong = 1;
@@ -37,7 +37,7 @@ pub(crate) fn landlock_abi() -> io::Result<i64> {
 #[expect(unsafe_code, reason = "mount_setattr has no safe wrapper in nix")]
 pub(super) fn harden_mount(path: &CStr, flags: u64) -> io::Result<()> {
     let attr = libc::mount_attr { attr_set: flags, attr_clr: 0, propagation: 0, userns_fd: 0 };
-    // SAFETY: both pointers live across the call and the size is that of the struct.
+    // SAFETY: both pointers outlive the call, and the size is that of the struct.
     check_result(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -54,7 +54,7 @@ pub(super) fn harden_mount(path: &CStr, flags: u64) -> io::Result<()> {
 /// Brings `lo` up in the current network namespace.
 #[expect(unsafe_code, reason = "an ioctl on an interface request has no safe wrapper")]
 pub(super) fn bring_loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: an all-zero ifreq is valid; the ioctl reads name and flags of it and writes nothing.
+    // SAFETY: an all-zero ifreq is valid; the ioctl reads its name and flags and writes nothing.
     unsafe {
         let mut request: libc::ifreq = std::mem::zeroed();
         for (slot, byte) in request.ifr_name.iter_mut().zip(b"lo") {
@@ -66,7 +66,7 @@ pub(super) fn bring_loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a terminal the one that controls this session, of which the caller is the leader.
+/// Makes a terminal the controlling terminal of this session, whose leader is the caller.
 #[expect(unsafe_code, reason = "the ioctl has no safe wrapper; it takes a number")]
 pub(super) fn set_controlling_terminal(terminal: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: plain numbers.
@@ -96,7 +96,7 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     }
     let header = CapabilityHeader { version: VERSION_3, pid: 0 };
     let none = [0_u32; 6];
-    // SAFETY: version 3 reads a header and two triples of u32, which is what is given.
+    // SAFETY: version 3 reads a header and two triples of u32, which are passed here.
     check_result(unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) })?;
     Ok(())
 }
@@ -111,11 +111,11 @@ pub(super) fn close_on_exec_from(first: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a socket that is good for interface requests.
+/// Opens a socket for interface requests.
 #[expect(unsafe_code, reason = "takes ownership of a descriptor that the kernel just made")]
 pub(super) fn open_interface_socket() -> io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::{FromRawFd, OwnedFd};
-    // SAFETY: plain numbers; the result is a new descriptor that nobody else owns.
+    // SAFETY: plain numbers; the result is a new descriptor without another owner.
     unsafe {
         let fd = check_result(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).into())?;
         let fd = i32::try_from(fd).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;

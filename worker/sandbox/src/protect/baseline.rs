@@ -1,4 +1,5 @@
-//! One look for all commands that are in a workspace at once: what the first found is what the last puts back.
+//! A baseline shared by all commands that are in a workspace at once: the first command records it, the last
+//! restores it.
 
 use std::{
     collections::HashMap,
@@ -13,20 +14,21 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::ProtectedPaths;
 
-/// Which folder a workspace is, whatever its path.
+/// Identity of a workspace folder, independent of its path.
 type FolderId = (u64, u64);
 
-/// What was there before the first of the commands that are in a workspace now.
+/// State before the first of the commands that are in the workspace now.
 struct SharedBaseline {
     protected: Arc<ProtectedPaths>,
     commands: usize,
-    /// Other processes of docket keep out meanwhile: what one puts back, another must not take for its beginning.
+    /// Keeps out other docket processes: state that one is about to revert must not become the other's
+    /// baseline.
     _lock: Flock<File>,
 }
 
 static WORKSPACES: Mutex<Option<HashMap<FolderId, SharedBaseline>>> = Mutex::new(None);
 
-/// A command's share of it.
+/// A command's share of the baseline.
 pub(crate) struct WorkspaceBaseline {
     workspace: PathBuf,
     folder: FolderId,
@@ -35,10 +37,12 @@ pub(crate) struct WorkspaceBaseline {
 }
 
 impl WorkspaceBaseline {
-    /// Looks through the workspace, unless another command of this process is in it. Blocks as long as that takes.
+    /// Scans the workspace, unless another command of this process is already in it. Blocks for the duration
+    /// of the scan.
     ///
     /// # Errors
-    /// `WouldBlock` where another process has commands in it; it cannot be looked through.
+    /// Returns `WouldBlock` if another process runs commands in the workspace, or an error if it cannot be
+    /// scanned.
     pub(crate) fn begin(workspace: &Path) -> io::Result<Self> {
         let file = File::open(workspace)?;
         let meta = file.metadata()?;
@@ -58,26 +62,27 @@ impl WorkspaceBaseline {
         Ok(Self { workspace: workspace.to_owned(), folder, protected: before, ended: false })
     }
 
-    /// What was there.
+    /// Returns the recorded state.
     pub(crate) fn protected_paths(&self) -> &ProtectedPaths {
         &self.protected
     }
 
-    /// The command and all it started have ended. The last one makes the workspace what it was, and says what that was.
+    /// Ends the share once the command and everything it started have ended. The last share restores the
+    /// workspace and returns the restored paths.
     ///
     /// # Errors
-    /// See [`Protected::restore`].
+    /// See [`ProtectedPaths::restore`].
     pub(crate) fn restore(mut self) -> io::Result<Vec<String>> {
         self.ended = true;
         let mut workspaces = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);
         let last = Self::leave_workspace(workspaces.get_or_insert_default(), self.folder);
-        // Within the lock, so that no command begins on what is about to be taken away.
+        // Restore under the lock, so that no command starts from state that is about to be removed.
         let done = if last.is_some() { self.protected.restore(&self.workspace) } else { Ok(Vec::new()) };
         drop(last);
         done
     }
 
-    /// The share of the last command there.
+    /// Removes a share and returns the baseline if it was the last one.
     fn leave_workspace(
         workspaces: &mut HashMap<FolderId, SharedBaseline>,
         folder: FolderId,
@@ -89,7 +94,7 @@ impl WorkspaceBaseline {
 }
 
 impl Drop for WorkspaceBaseline {
-    /// Nobody waited for the command's end: it may still be ending, and nothing is put back.
+    /// The command's end was not awaited: it may still be running, so nothing is restored.
     fn drop(&mut self) {
         if !self.ended {
             let mut workspaces = WORKSPACES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,14 +1,16 @@
-//! What commands may not change in the workspace they may write: the repository's hooks and git configuration, and
-//! docket's own configuration, at any depth, whether it is there or not. A repository is whatever git would take for
-//! one when a person runs it there: a `.git`, a bare repository under any name, and one whose configuration lies in
-//! another folder that its `commondir` names.
+//! Protects files that commands must not change in their writable workspace: the repository's hooks and git
+//! configuration and docket's own configuration, at any depth, whether they exist or not. A repository is
+//! whatever git would treat as one when a person runs it there: a `.git`, a bare repository under any name,
+//! and one whose configuration is in another folder that its `commondir` names.
 //!
-//! Two walls. What exists is laid read-only inside, so a write fails there and then. The kernel has no rule for a name
-//! that does not exist, and a folder above can be renamed; so the workspace is also looked through before a command and
-//! after its last process has ended: what came to be under such a name is taken away, what changed or went is put back.
-//! All of it goes through folder handles ([`tree`](super::tree)), never through a link.
+//! There are two mechanisms. Existing files are mounted read-only inside, so a write fails at once. The
+//! kernel has no rule for a name that does not exist, and a parent folder can be renamed, so the workspace is
+//! also scanned before a command and after its last process has ended: new files under such a name are
+//! removed, changed or missing ones are restored. All of it uses folder handles
+//! ([`safe_walk`](super::safe_walk)) and never follows a link.
 //!
-//! `git init` and the like so work within a command, and leave a repository without configuration and hooks.
+//! `git init` and similar commands therefore work within a command, and leave a repository without
+//! configuration and hooks.
 
 mod baseline;
 mod scan;
@@ -40,20 +42,20 @@ use super::{
     safe_walk::{self, WalkCoverage},
 };
 
-/// Laid read-only at most; what is beyond is put back only.
+/// Maximum number of paths mounted read-only; any further ones are only restored.
 const READ_ONLY_PATHS_MAX: usize = 128;
 
-/// Names told of what was put back.
+/// Maximum number of restored names that are reported.
 const REPORTED_NAMES_MAX: usize = 10;
 
-/// One thing under a protected name.
+/// The saved state of one path under a protected name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SavedEntry {
     File {
         mode: u32,
         bytes: Vec<u8>,
     },
-    /// Too large to be held.
+    /// Too large to save.
     Large {
         mode: u32,
         length: i64,
@@ -68,28 +70,28 @@ enum SavedEntry {
 
 pub(super) use baseline::WorkspaceBaseline;
 
-/// What stands under protected names.
+/// The state of everything under protected names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProtectedPaths {
-    /// Everything at or below such a name, folders before what is in them.
+    /// Everything at or below a protected name, folders before their contents.
     entries: BTreeMap<PathBuf, SavedEntry>,
-    /// The names themselves: what is laid read-only.
+    /// The names themselves, which are mounted read-only.
     roots: Vec<PathBuf>,
-    /// `HEAD` and `commondir` where only one of them is in the folder. The other one makes both protected; then the
-    /// one that came is taken away, and the project's own stays.
+    /// `HEAD` or `commondir` in a folder that has only one of them. The other one makes both protected; then
+    /// the new file is removed, and the project's own stays.
     partial_repository_files: BTreeSet<PathBuf>,
-    /// Sockets and FIFOs anywhere.
+    /// Sockets and FIFOs anywhere in the workspace.
     special_files: Vec<PathBuf>,
 }
 
 impl ProtectedPaths {
-    /// Looks through a workspace.
+    /// Scans a workspace.
     ///
     /// # Errors
-    /// The workspace cannot be opened.
+    /// Returns an error if the workspace cannot be opened or scanned completely.
     pub(super) fn scan(workspace: &Path) -> io::Result<Self> {
         let (seen, walked) = scan::scan_workspace(workspace)?;
-        // What is not seen cannot be kept: such a workspace is not gone on with.
+        // What the scan does not see cannot be restored, so such a workspace is not used.
         if walked == WalkCoverage::Partial {
             let why = "folders nest too deep, or one is closed to docket: remove it";
             return Err(io::Error::other(why));
@@ -97,7 +99,7 @@ impl ProtectedPaths {
         Ok(seen)
     }
 
-    /// What is laid read-only: existing files and folders, no links.
+    /// Returns the paths to mount read-only: existing files and folders, no links.
     pub(super) fn read_only_paths(&self) -> Vec<PathBuf> {
         let plain = |path: &&PathBuf| {
             matches!(
@@ -106,13 +108,14 @@ impl ProtectedPaths {
             ) && path.to_str().is_some()
         };
         let mut all: Vec<PathBuf> = self.roots.iter().filter(plain).cloned().collect();
-        // The repository's own first: what is beyond the bound is put back only.
+        // The repository's own come first: paths beyond the limit are only restored.
         all.sort_by_key(|path| !path.starts_with(".git"));
         all.truncate(READ_ONLY_PATHS_MAX);
         all
     }
 
-    /// What cannot be renamed: the workspace's own repository, whose configuration would go with it.
+    /// Returns the folder that must not be renamed: the workspace's own repository, whose
+    /// configuration would move with it.
     pub(super) fn pinned_paths(&self) -> Vec<PathBuf> {
         let own = || PathBuf::from(".git");
         self.roots
@@ -123,15 +126,15 @@ impl ProtectedPaths {
             .collect()
     }
 
-    /// Sockets and FIFOs, behind which there may be somebody.
+    /// Returns sockets and FIFOs, which may lead to other processes.
     pub(super) fn special_files(&self) -> &[PathBuf] {
         &self.special_files
     }
 
-    /// Makes the workspace again what it was under protected names. Answers what had to be put back or taken away.
+    /// Restores everything under protected names and returns the paths that were restored or removed.
     ///
     /// # Errors
-    /// The first thing that could not be done: the workspace must then not be gone on with.
+    /// Returns the first failure: the workspace must then not be used any further.
     pub(super) fn restore(&self, workspace: &Path) -> io::Result<Vec<String>> {
         let now = Self::scan(workspace)?;
         if now.entries == self.entries {
@@ -139,7 +142,7 @@ impl ProtectedPaths {
         }
         let root = safe_walk::open_root(workspace)?;
         let mut told = Vec::new();
-        // What came to be, the deepest first.
+        // Remove new entries, the deepest first.
         for (path, found) in now.entries.iter().rev() {
             if self.entries.get(path).is_some_and(|before| before == found || is_same_kind(before, found))
                 || self.is_moved(&now, path, found)
@@ -147,7 +150,7 @@ impl ProtectedPaths {
             {
                 continue;
             }
-            // What cannot be put back must not be taken away either.
+            // An entry that cannot be restored must not be removed either.
             if let Some(SavedEntry::Large { .. } | SavedEntry::Other) = self.entries.get(path) {
                 let text = format!("{} was changed, and is too large to be put back", path.display());
                 return Err(io::Error::other(text));
@@ -174,8 +177,8 @@ impl ProtectedPaths {
         Ok(told)
     }
 
-    /// Whether a thing below a folder that was renamed stands there as it stood before: nothing was changed by it.
-    /// Never for what stands in the root, which is what docket and git read first.
+    /// Returns whether an entry below a renamed folder is unchanged apart from its new path. Never true for
+    /// an entry in the root, which docket and git read first.
     fn is_moved(&self, now: &Self, path: &Path, found: &SavedEntry) -> bool {
         let Some(top) = now.protected_root(path) else { return false };
         let at_root = top.components().count() == 1 || top.starts_with(".git");
@@ -191,14 +194,14 @@ impl ProtectedPaths {
         !at_root && self.entries.iter().any(stood)
     }
 
-    /// The protected name that `path` is or is below of.
+    /// Returns the protected name that `path` is, or is below.
     fn protected_root<'a>(&self, path: &'a Path) -> Option<&'a Path> {
         let tops = |part: &&'a Path| self.roots.iter().any(|top| top == part);
         path.ancestors().find(tops)
     }
 }
 
-/// A changed file is written over where it stands, not removed first.
+/// A changed file is overwritten in place, not removed first.
 fn is_same_kind(before: &SavedEntry, found: &SavedEntry) -> bool {
     matches!(
         (before, found),
@@ -206,7 +209,8 @@ fn is_same_kind(before: &SavedEntry, found: &SavedEntry) -> bool {
     )
 }
 
-/// The folder a path is in, opened part by part; `None` where it is no more, or no folder.
+/// Opens the folder that contains a path, component by component. Returns `None` if it no longer
+/// exists or is not a folder.
 fn open_parent(root: &Dir, path: &Path) -> io::Result<Option<OwnedFd>> {
     let mut at = root.as_fd().try_clone_to_owned()?;
     for part in path.parent().into_iter().flatten() {
@@ -230,14 +234,14 @@ fn remove_entry(root: &Dir, path: &Path, found: &SavedEntry) -> io::Result<bool>
     let last = to_c_string(last)?;
     match safe_walk::retry_with_owner_access(&folder, || unlinkat(&folder, last.as_c_str(), how)) {
         Ok(()) => Ok(true),
-        // Gone, or a folder that keeps what was moved there as it was.
+        // Already gone, or a folder that still contains unchanged entries moved into it.
         Err(Errno::ENOENT | Errno::ENOTEMPTY | Errno::EEXIST) => Ok(false),
         Err(errno) => Err(errno.into()),
     }
 }
 
 fn restore_entry(root: &Dir, path: &Path, before: &SavedEntry) -> io::Result<bool> {
-    // Where the folder around it has gone, so has the repository.
+    // If the enclosing folder is gone, so is the repository.
     let (Some(folder), Some(last)) = (open_parent(root, path)?, path.file_name()) else { return Ok(false) };
     let last = to_c_string(last)?;
     match before {
@@ -260,7 +264,7 @@ fn restore_entry(root: &Dir, path: &Path, before: &SavedEntry) -> io::Result<boo
             if let Some((uid, gid)) = workspace_owner() {
                 let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
                 match fchownat(&folder, last.as_c_str(), uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW) {
-                    // Another call of this workspace took it.
+                    // Another call in this workspace removed it.
                     Ok(()) | Err(Errno::ENOENT) => {}
                     Err(errno) => return Err(errno.into()),
                 }
@@ -278,7 +282,8 @@ fn restore_entry(root: &Dir, path: &Path, before: &SavedEntry) -> io::Result<boo
             set_workspace_owner(file.as_fd())?;
             Ok(true)
         }
-        // What was never held cannot come back; a file that large under such a name is nobody's configuration.
+        // Contents that were not saved cannot be restored. Files that large under such a name are not
+        // configuration.
         SavedEntry::Large { .. } | SavedEntry::Other => Ok(false),
     }
 }
@@ -294,7 +299,7 @@ fn remove_any(folder: BorrowedFd<'_>, last: &CString) -> io::Result<()> {
     }
 }
 
-/// What docket lays as root belongs to whom the workspace belongs to.
+/// Gives a file that docket creates as root to the workspace's owner.
 fn set_workspace_owner(made: BorrowedFd<'_>) -> io::Result<()> {
     match workspace_owner() {
         Some((uid, gid)) => fchown(made, Some(uid), Some(gid)),

@@ -1,4 +1,4 @@
-//! Which names are protected, and what stands under them.
+//! Determines which names are protected and records the entries under them.
 
 use std::{
     ffi::OsStr,
@@ -20,23 +20,24 @@ use super::{
 };
 use crate::git_repository::{GitEntryKind, GitName, RepositoryShape};
 
-/// Of a file that is put back, what is held; real hooks and configurations are far smaller. Of a larger one only
-/// that it is there is held.
+/// Maximum size of a saved file; real hooks and configurations are far smaller. For a larger file, only its
+/// existence is recorded.
 const SAVED_FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// Of all files together.
+/// Maximum total size of saved files.
 const SAVED_TOTAL_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Git's own names within a repository's folder; the last says that all others stand elsewhere.
+/// Git's own names within a repository's folder. `commondir` says that all others are elsewhere.
 const GIT_CONFIG_NAMES: [&str; 4] = ["hooks", "config", "config.worktree", "commondir"];
-/// docket's, in any folder. Names are compared without case, for some file systems do.
+/// docket's names, in any folder. Compared case-insensitively, because some file systems ignore
+/// case.
 const DOCKET_NAMES: [&str; 2] = ["docket.toml", ".docket"];
-/// Within a repository's folder, what holds no configuration and may be large.
+/// Folders within a repository that hold no configuration and may be large.
 const GIT_STORES: [&str; 3] = ["objects", "refs", "logs"];
 
-/// Where a folder stands.
+/// The role of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FolderRole {
-    /// In the tree people work in.
+    /// Part of the tree people work in.
     WorkTree,
     /// A `.git` itself.
     GitFolder,
@@ -50,21 +51,21 @@ fn git_entry_kind(kind: Type) -> GitEntryKind {
     if kind == Type::Directory { GitEntryKind::Folder } else { GitEntryKind::Other }
 }
 
-/// A folder whose entries come.
+/// A folder whose entries are being scanned.
 #[derive(Clone, Copy)]
 struct ScannedFolder {
     role: FolderRole,
     shape: RepositoryShape,
-    /// It is under a protected name.
+    /// The folder is under a protected name.
     is_protected: bool,
 }
 
-/// What a name in a folder means.
+/// The protection of a name in a folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NameProtection {
-    /// Protected, and all below it.
+    /// Protected, with everything below it.
     Protected,
-    /// Nothing by itself; there may be something below.
+    /// Not protected itself, but something below it may be.
     Unprotected,
 }
 
@@ -73,7 +74,7 @@ fn is_one_of(name: &OsStr, wanted: &[&str]) -> bool {
 }
 
 impl ScannedFolder {
-    /// Where a folder in this one stands.
+    /// Returns the role of a child folder.
     fn child_role(self, name: &OsStr) -> FolderRole {
         let others = is_one_of(name, &["modules", "worktrees"]);
         match self.role {
@@ -82,7 +83,8 @@ impl ScannedFolder {
             }
             FolderRole::WorkTree => FolderRole::WorkTree,
             FolderRole::GitFolder if others => FolderRole::OtherRepositories,
-            // A submodule may be called `logs`: only below a repository's own folder is that a store.
+            // A submodule may be called `logs`: the name is a store only below a repository's own
+            // folder.
             FolderRole::OtherRepositories if self.shape.is_repository() && is_one_of(name, &GIT_STORES) => {
                 FolderRole::GitStore
             }
@@ -111,7 +113,7 @@ impl ScannedFolder {
     }
 }
 
-/// A `.git` that is a link, or a file that names a folder where nothing is protected.
+/// Returns whether a `.git` is a link, or a file that names an unprotected folder.
 fn leads_outside_protection(met: &WalkEntry<'_>) -> bool {
     match met.kind {
         Type::Directory => false,
@@ -122,7 +124,8 @@ fn leads_outside_protection(met: &WalkEntry<'_>) -> bool {
     }
 }
 
-/// Whether a `.git` file leads to below `.git/modules` or `.git/worktrees`, as git writes it itself.
+/// Returns whether a `.git` file points below `.git/modules` or `.git/worktrees`, as git itself
+/// writes it.
 fn names_protected_folder(text: &[u8]) -> bool {
     let Some(path) =
         text.strip_prefix(b"gitdir:").map(|rest| Path::new(OsStr::from_bytes(rest.trim_ascii())))
@@ -138,7 +141,7 @@ fn names_protected_folder(text: &[u8]) -> bool {
     })
 }
 
-/// What git itself writes for a further tree of the same repository.
+/// Returns whether this is the file git itself writes for another worktree of the same repository.
 fn is_worktree_commondir(within: FolderRole, met: &WalkEntry<'_>) -> bool {
     within == FolderRole::OtherRepositories
         && is_one_of(met.os_name(), &["commondir"])
@@ -146,7 +149,7 @@ fn is_worktree_commondir(within: FolderRole, met: &WalkEntry<'_>) -> bool {
         && read_small_file(met.folder, met.name).is_some_and(|text| text.trim_ascii() == b"../..")
 }
 
-/// Looks through a workspace.
+/// Scans a workspace.
 pub(super) fn scan_workspace(workspace: &Path) -> io::Result<(ProtectedPaths, WalkCoverage)> {
     let mut looking =
         ProtectionScan { protected: ProtectedPaths::default(), saved_bytes: 0, folders: Vec::new() };
@@ -159,7 +162,7 @@ pub(super) fn scan_workspace(workspace: &Path) -> io::Result<(ProtectedPaths, Wa
 struct ProtectionScan {
     protected: ProtectedPaths,
     saved_bytes: usize,
-    /// From the root to the folder whose entries come.
+    /// The path from the root to the folder being scanned.
     folders: Vec<ScannedFolder>,
 }
 
@@ -190,7 +193,8 @@ impl WalkVisitor for ProtectionScan {
         let meaning = if place.is_protected { NameProtection::Protected } else { place.classify_entry(met) };
         match meaning {
             NameProtection::Unprotected => {
-                // Half of a linked repository, and harmless alone. In a `.git` neither is protected for the other.
+                // One of the two files of a linked repository, harmless alone. Within a `.git`, neither file
+                // is protected because of the other.
                 let is_half = || {
                     matches!(
                         GitName::from_file_name(met.name.to_bytes()),
@@ -227,7 +231,7 @@ fn save_entry(met: &WalkEntry<'_>, held: &mut usize) -> SavedEntry {
         Type::File => {
             let mode = stat.st_mode & 0o777;
             let fits = u64::try_from(stat.st_size).is_ok_and(|length| length <= SAVED_FILE_BYTES_MAX);
-            // Of the repository's own there is little, and it is held whatever else there is.
+            // The repository's own files are few, and they are saved whatever else there is.
             let own = met.parent.starts_with(".git");
             let read = (fits && (own || *held < SAVED_TOTAL_BYTES_MAX))
                 .then(|| read_small_file(met.folder, met.name))

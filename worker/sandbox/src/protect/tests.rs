@@ -1,4 +1,4 @@
-//! What is protected, and that it is after a call what it was before.
+//! Tests which paths are protected, and that they are restored after a call.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -79,7 +79,7 @@ fn folder_rename_and_repository_removal_are_allowed() {
     fs::remove_dir_all(dir.path().join(".git")).unwrap();
     assert_eq!(before.restore(dir.path()).unwrap(), Vec::<String>::new());
     assert_eq!(fs::read(dir.path().join("moved/docket.toml")).unwrap(), b"own");
-    // To the root is another matter: that one docket reads.
+    // A move to the root is different: docket reads that file.
     fs::rename(dir.path().join("moved/docket.toml"), dir.path().join("docket.toml")).unwrap();
     before.restore(dir.path()).unwrap();
     assert!(!dir.path().join("docket.toml").exists());
@@ -98,7 +98,7 @@ fn links_out_of_the_workspace_are_not_followed() {
     assert_eq!(fs::read(outside.path().join("hooks/keep")).unwrap(), b"outside");
 }
 
-/// Restores, and says what is under `.git`-like names afterwards.
+/// Restores, and asserts which paths under `.git`-like names remain.
 fn assert_restored(dir: &tempfile::TempDir, before: &ProtectedPaths, gone: &[&str], kept: &[&str]) {
     before.restore(dir.path()).unwrap();
     for path in gone {
@@ -252,7 +252,7 @@ fn own_git_config_is_saved_regardless_of_other_files() {
     fs::write(dir.path().join(".git/config"), "evil").unwrap();
     before.restore(dir.path()).unwrap();
     assert_eq!(fs::read(dir.path().join(".git/config")).unwrap(), b"own");
-    // What was not held is not taken away as if it could come back.
+    // An entry that was not saved is not removed as if it could be restored.
     let large = |(path, held): (&PathBuf, &SavedEntry)| {
         matches!(held, SavedEntry::Large { .. }).then(|| path.clone())
     };
@@ -262,7 +262,7 @@ fn own_git_config_is_saved_regardless_of_other_files() {
     assert!(dir.path().join(&path).exists());
 }
 
-/// As a user who is no root: a folder without rights is docket's own all the same.
+/// Runs as a user other than root: a folder without permissions still belongs to docket.
 #[test]
 fn unreadable_folder_hides_nothing() {
     use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -271,7 +271,7 @@ fn unreadable_folder_hides_nothing() {
     let act = move || {
         if nix::unistd::geteuid().is_root() {
             chown(dir.path(), Some(USER), Some(USER)).unwrap();
-            // Of this thread alone.
+            // Applies to this thread alone.
             nix::unistd::setfsuid(USER.into());
         }
         let before = ProtectedPaths::scan(dir.path()).unwrap();

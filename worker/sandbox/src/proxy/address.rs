@@ -1,9 +1,9 @@
-//! Which addresses are of the open internet.
+//! Decides which addresses belong to the open internet.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address is one that anybody on the internet could have: not this host, its networks, its cloud's
-/// metadata, nor what is set aside.
+/// Returns whether an address is globally reachable: not this host, its networks, its cloud's metadata
+/// service, or a reserved range.
 pub(super) fn is_global(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_global_v4(address),
@@ -11,7 +11,7 @@ pub(super) fn is_global(address: IpAddr) -> bool {
     }
 }
 
-/// Set aside by IANA's registry, with the length of the prefix.
+/// Ranges reserved by IANA's registry, with the prefix length.
 const RESERVED_RANGES: [(Ipv4Addr, u32); 14] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
@@ -37,8 +37,8 @@ fn is_global_v4(address: Ipv4Addr) -> bool {
     !RESERVED_RANGES.iter().any(within)
 }
 
-/// Only 2000::/3 is given out; of that not Teredo and its neighbours, documentation, and 6to4, which holds an address of
-/// IPv4 that nobody looked at.
+/// Only 2000::/3 is allocated. Excludes Teredo and its neighbors, documentation, and 6to4, which embeds an
+/// unchecked IPv4 address.
 fn is_global_v6(address: Ipv6Addr) -> bool {
     let [first, second, ..] = address.segments();
     let special = match first {

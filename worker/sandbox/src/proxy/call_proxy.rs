@@ -1,4 +1,5 @@
-//! The proxy of one call: takes over the socket that its init made, and serves until it is dropped.
+//! The proxy of one call: takes over the socket that its init created, and serves until it is
+//! dropped.
 
 use std::{future::Future, io, os::fd::OwnedFd, pin::Pin, sync::Arc, time::Duration};
 
@@ -15,21 +16,21 @@ use super::{
     meter::NetworkMeter,
 };
 
-/// Connections of one call at once; more wait.
+/// Maximum number of concurrent connections per call; more wait.
 const CONNECTIONS_MAX: usize = 64;
 
-/// After a connection that could not be taken: the host may lack descriptors for a moment.
+/// Delay after a failed accept: the host may be short of descriptors for a moment.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// See the module.
+/// The proxy of one call; see the module.
 pub(crate) struct CallProxy {
     meter: Arc<NetworkMeter>,
     serving: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl CallProxy {
-    /// Takes the socket over that an init hands out before it starts its command. `None` where it hands out none: its
-    /// answer says why.
+    /// Receives the socket that an init passes before it starts its command. Returns `None` if the init
+    /// passes none; its report says why.
     pub(crate) async fn accept_from_init(
         control: &UnixStream,
         allow: Arc<AllowList>,
@@ -51,7 +52,7 @@ impl CallProxy {
         Ok(Self { meter, serving })
     }
 
-    /// Serves; never ends. Without an uplink there is nothing to serve.
+    /// Serves forever. Without a proxy there is nothing to serve, and it only waits.
     pub(crate) async fn serve(uplink: &mut Option<Self>) {
         match uplink {
             Some(uplink) => uplink.serving.as_mut().await,
@@ -59,7 +60,7 @@ impl CallProxy {
         }
     }
 
-    /// Ends every connection, and says what was seen.
+    /// Ends every connection and returns the recorded activity.
     pub(crate) fn finish(self) -> NetworkActivity {
         let Self { meter, serving } = self;
         drop(serving);

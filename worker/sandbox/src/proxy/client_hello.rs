@@ -1,9 +1,9 @@
-//! The first message of TLS, read as far as it says which host is meant. Pure.
+//! Parses the first message of TLS as far as needed to find the host it names. Pure.
 //!
-//! Strict: what is no whole, well-formed ClientHello is none, and what hides its name (encrypted client hello) is
-//! refused, for behind it another host could be meant.
+//! Strict: data that is not a complete, well-formed ClientHello does not count as one. A hello that hides its
+//! name (encrypted client hello) is refused, because it could mean another host.
 
-/// A hello with the keys of large key exchanges is below 4 KiB; more is no hello.
+/// A hello with the keys of large key exchanges is below 4 KiB; anything longer is not a hello.
 pub(super) const HELLO_BYTES_MAX: usize = 16 * 1024;
 
 /// First byte of a record that holds a handshake.
@@ -12,18 +12,18 @@ const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME_EXTENSION: u16 = 0;
 const ENCRYPTED_HELLO_EXTENSION: u16 = 0xfe0d;
 
-/// What the bytes so far are.
+/// Classification of the bytes read so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ClientHello {
-    /// A hello that is not all there.
+    /// An incomplete hello.
     Incomplete,
-    /// A hello, with the name in it.
+    /// A hello, with its server name.
     Complete(Option<String>),
-    /// None, or one that hides what it means.
+    /// Not a hello, or one that hides its server name.
     Invalid(&'static str),
 }
 
-/// Reads the first bytes of a connection.
+/// Parses the first bytes of a connection.
 pub(super) fn parse_client_hello(bytes: &[u8]) -> ClientHello {
     let message = match reassemble_message(bytes) {
         Ok(Some(message)) => message,
@@ -40,7 +40,7 @@ pub(super) fn parse_client_hello(bytes: &[u8]) -> ClientHello {
     }
 }
 
-/// The message without its records; `None` where some of it is missing.
+/// Joins the message from its records; `None` if part of it is missing.
 fn reassemble_message(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
     const NOT_TLS: &str = "it is not TLS";
     let mut message = Vec::new();
@@ -77,7 +77,7 @@ fn reassemble_message(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str>
     }
 }
 
-/// Takes a vector with a length of so many bytes off the front.
+/// Takes a vector with a length prefix of `length_bytes` bytes off the front.
 fn take_vector<'a>(bytes: &mut &'a [u8], length_bytes: usize) -> Option<&'a [u8]> {
     let (length, rest) = bytes.split_at_checked(length_bytes)?;
     let length = length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
@@ -92,9 +92,9 @@ fn take_u16(bytes: &mut &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes([number[0], number[1]]))
 }
 
-/// `None` where it does not read.
+/// Returns `None` if the body is malformed.
 fn parse_server_name(mut body: &[u8]) -> Option<Result<Option<String>, &'static str>> {
-    // Version and random.
+    // Skip version and random.
     body = body.get(34..)?;
     take_vector(&mut body, 1)?;
     take_vector(&mut body, 2)?;
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// What a real client says first.
+    /// The first message of a real client.
     fn client_hello(name: &str) -> Vec<u8> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
@@ -152,7 +152,7 @@ mod tests {
         bytes
     }
 
-    /// The same message in records of so many bytes.
+    /// Splits the same message into records of `bytes` bytes.
     fn split_into_records(hello: &[u8], bytes: usize) -> Vec<u8> {
         let record = |part: &[u8]| [&[22, 3, 1][..], &(part.len() as u16).to_be_bytes(), part].concat();
         hello[5..].chunks(bytes).flat_map(record).collect()

@@ -1,4 +1,4 @@
-//! One connection of a program's: what it asks for is looked at, and carried out or refused.
+//! Serves one connection of a program: checks its requests, and forwards or refuses them.
 
 use std::{
     io::{
@@ -28,33 +28,33 @@ use super::{
     meter::{MeteredConnection, NetworkMeter},
 };
 
-/// A connection over which nothing went for so long ends.
+/// A connection without traffic for this long is closed.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a program may take for the head of a request, or for its hello.
+/// Time limit for the head of a request, or for a hello.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a name may take to resolve, and one address to answer.
+/// Time limit for resolving a name, and for connecting to one address.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Addresses of one name that are tried.
+/// Maximum number of addresses tried per name.
 const ADDRESSES_MAX: usize = 4;
 
-/// Requests over one connection.
+/// Maximum number of requests per connection.
 const REQUESTS_MAX: usize = 1000;
 
-/// Answers before the answer (`100 Continue`).
+/// Maximum number of interim responses (`100 Continue`).
 const INTERIM_RESPONSES_MAX: usize = 8;
 
-/// How long a program that was refused may go on to talk.
+/// How long a refused program may keep sending.
 const REFUSAL_LINGER: Duration = Duration::from_secs(1);
 
-/// Which addresses a name may stand for.
+/// The addresses a name may resolve to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddressScope {
     /// Those of the open internet.
     Global,
-    /// Any, so that a test can have servers of its own.
+    /// Any, so that a test can use local servers.
     #[cfg(test)]
     Any,
 }
@@ -102,15 +102,15 @@ pub(super) async fn serve_connection(meter: &NetworkMeter, reach: AddressScope, 
     }
 }
 
-/// Why a place is not reached.
+/// Why a connection to a target was not made.
 enum DialError {
-    /// Policy does not allow it.
+    /// The policy does not allow it.
     NotAllowed(&'static str),
     /// It cannot be reached.
     Unreachable(String),
 }
 
-/// Connects to a place that may be reached, at an address that was looked at.
+/// Connects to an allowed target, at an address that was checked.
 async fn connect_to_target(
     meter: &NetworkMeter,
     reach: AddressScope,
@@ -123,7 +123,7 @@ async fn connect_to_target(
     let away = |what: &str, error: io::Error| DialError::Unreachable(format!("{what}: {error}"));
     let slow = || io::Error::from(io::ErrorKind::TimedOut);
     let addresses: Vec<SocketAddr> = match &place.host {
-        // It is listed itself.
+        // The address itself is listed.
         HostName::Address(address) => vec![(*address, place.port).into()],
         HostName::Name(name) => {
             let found = timeout(DIAL_TIMEOUT, lookup_host((name.as_str(), place.port))).await;
@@ -169,7 +169,8 @@ async fn refuse_target(
     send_refusal(from, to, status, &text).await;
 }
 
-/// Says no, and listens for a moment: a connection that is cut off takes the answer with it.
+/// Sends a refusal and keeps reading for a moment: closing the connection at once could lose the
+/// response.
 async fn send_refusal(mut from: ProgramReader, mut to: OwnedWriteHalf, status: u16, text: &str) {
     let reason = match status {
         400 => "Bad Request",
@@ -190,7 +191,7 @@ async fn send_refusal(mut from: ProgramReader, mut to: OwnedWriteHalf, status: u
     let _ = timeout(REFUSAL_LINGER, say).await;
 }
 
-/// Carries one request out. Whether another may follow.
+/// Forwards one request. Returns whether another may follow.
 async fn forward_request(
     meter: &NetworkMeter,
     request: &PlainHttpRequest,
@@ -208,11 +209,12 @@ async fn forward_request(
         };
         let receive = forward_response(&line, request, &mut server_from, to);
         tokio::pin!(send, receive);
-        // An answer may come before the request was sent whole; then no other request follows.
+        // A response may arrive before the request was sent completely; then no other request
+        // follows.
         tokio::select! {
             sent = &mut send => match sent {
                 Ok(()) => receive.await,
-                // A server that takes no more may have answered.
+                // A server that stopped reading may have responded.
                 Err(error) if matches!(error.kind(), BrokenPipe | ConnectionReset) => {
                     receive.await.map_err(|_| error).map(|_| false)
                 }
@@ -227,7 +229,7 @@ async fn forward_request(
     }
 }
 
-/// Passes the answer on. Whether the connection is kept.
+/// Forwards the response. Returns whether the connection stays open.
 async fn forward_response(
     line: &MeteredConnection<'_>,
     request: &PlainHttpRequest,
@@ -256,7 +258,7 @@ async fn forward_response(
     Err(unexpected_eof())
 }
 
-/// Joins a program and a server, once what the program says first is what it said that it wants.
+/// Joins a program and a server, once the program's first bytes match the requested target.
 async fn run_tunnel(
     meter: &NetworkMeter,
     place: &HostPort,
@@ -288,7 +290,8 @@ async fn run_tunnel(
     }
 }
 
-/// Whether a tunnel's first bytes are TLS for its own host. At other ports than 443 it may be something else.
+/// Returns whether a tunnel's first bytes are TLS for its own host. On ports other than 443, they may be
+/// another protocol.
 async fn inspect_tunnel_start(place: &HostPort, from: &mut ProgramReader) -> io::Result<Result<(), String>> {
     let must_be_tls = place.port == 443;
     let look = async {
@@ -311,7 +314,7 @@ async fn inspect_tunnel_start(place: &HostPort, from: &mut ProgramReader) -> io:
     if must_be_tls {
         return timeout(HEAD_TIMEOUT, look).await.unwrap_or_else(|_| Ok(Err("it says nothing".to_owned())));
     }
-    // Where the server speaks first the program may take its time.
+    // If the server speaks first, the program may take its time.
     look.await
 }
 

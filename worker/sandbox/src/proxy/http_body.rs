@@ -1,4 +1,5 @@
-//! Bodies of HTTP/1 messages: passed on exactly as long as they are, so that nothing hides behind one.
+//! Forwards bodies of HTTP/1 messages at exactly their declared length, so that no other request can
+//! hide behind one.
 
 use std::io;
 
@@ -6,22 +7,22 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
 use super::incoming_stream::{IncomingStream, unexpected_eof};
 
-/// Headers behind a chunked body; they are not passed on.
+/// Maximum number of trailers after a chunked body; they are not forwarded.
 const TRAILERS_MAX: usize = 32;
 
-/// How long a body is.
+/// How the end of a body is determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
-    /// So many bytes.
+    /// This many bytes.
     Length(u64),
     /// In chunks, up to an empty one.
     Chunked,
-    /// Up to the connection's end; of answers only.
+    /// Up to the end of the connection; only for responses.
     UntilEnd,
 }
 
 impl BodyFraming {
-    /// The header line that says so.
+    /// Returns the header line that declares the framing.
     pub(super) fn to_header(self) -> Vec<u8> {
         match self {
             Self::Length(bytes) => format!("content-length: {bytes}\r\n").into_bytes(),
@@ -31,7 +32,7 @@ impl BodyFraming {
     }
 }
 
-/// Passes a body on; `count` is told of each piece and may end it.
+/// Forwards a body. `count` receives the size of each piece and may abort.
 pub(super) async fn copy_body<R, W, C>(
     from: &mut IncomingStream<R>,
     to: &mut W,
@@ -81,7 +82,7 @@ where
     Ok(())
 }
 
-/// Chunks are read and written anew: what else stands in their lines is of no use to the other side.
+/// Chunks are parsed and rewritten: chunk extensions are not forwarded.
 async fn copy_chunked<R, W, C>(from: &mut IncomingStream<R>, to: &mut W, count: &C) -> io::Result<()>
 where
     R: AsyncRead + Unpin,

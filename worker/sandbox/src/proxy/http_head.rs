@@ -1,18 +1,18 @@
-//! Heads of HTTP/1 messages: read strictly, and written anew for the other side. Pure.
+//! Parses heads of HTTP/1 messages strictly and rewrites them for the other side. Pure.
 //!
-//! Nothing of a request is passed on as it came but method, path and the headers that are meant for its end; where
-//! the two sides could read a message differently it is refused.
+//! Only the method, the path and end-to-end headers of a request are forwarded. A message that the two sides
+//! could interpret differently is refused.
 
 use docket_schema::policy::{HostName, HostPort};
 
 use super::http_body::BodyFraming;
 
-/// A request's or an answer's head.
+/// Maximum size of a request or response head.
 pub(super) const HEAD_BYTES_MAX: usize = 32 * 1024;
 
 const HEADERS_MAX: usize = 100;
 
-/// Meant for the next in line only, and what is written anew.
+/// Hop-by-hop headers, and headers that are rewritten.
 const HOP_BY_HOP_HEADERS: [&str; 11] = [
     "connection",
     "content-length",
@@ -27,29 +27,29 @@ const HOP_BY_HOP_HEADERS: [&str; 11] = [
     "upgrade",
 ];
 
-/// What a program wants.
+/// The request of a program.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ProxyRequest {
     /// A tunnel.
     Tunnel(HostPort),
-    /// A message by plain HTTP.
+    /// A plain HTTP message.
     PlainHttp(PlainHttpRequest),
 }
 
-/// A request by plain HTTP.
+/// A plain HTTP request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PlainHttpRequest {
     pub(super) place: HostPort,
-    /// As it goes on.
+    /// The head to forward.
     pub(super) head: Vec<u8>,
     pub(super) body: BodyFraming,
-    /// Its answer has no body, whatever that says.
+    /// The response has no body, whatever its headers say.
     pub(super) is_head_request: bool,
-    /// Another may follow on the same connection.
+    /// Another request may follow on the same connection.
     pub(super) keep_alive: bool,
 }
 
-/// An answer's head.
+/// The head of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ResponseHead {
     pub(super) status: u16,
@@ -58,12 +58,12 @@ pub(super) struct ResponseHead {
     pub(super) body: BodyFraming,
 }
 
-/// The length of the head at the begin of `bytes`, once it is whole.
+/// Returns the length of the head at the start of `bytes`, once it is complete.
 pub(super) fn head_length(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// Reads a request's head.
+/// Parses a request's head.
 pub(super) fn parse_proxy_request(head: &[u8]) -> Result<ProxyRequest, &'static str> {
     check_line_endings(head)?;
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
@@ -102,7 +102,7 @@ pub(super) fn parse_proxy_request(head: &[u8]) -> Result<ProxyRequest, &'static 
     }))
 }
 
-/// Reads an answer's head.
+/// Parses a response's head.
 pub(super) fn parse_response_head(head: &[u8], asks_for_head: bool) -> Result<ResponseHead, &'static str> {
     check_line_endings(head)?;
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
@@ -116,7 +116,7 @@ pub(super) fn parse_response_head(head: &[u8], asks_for_head: bool) -> Result<Re
     let said = body_framing(answer.headers, true)?;
     let bare = asks_for_head || status < 200 || status == 204 || status == 304;
     let body = if bare { BodyFraming::Length(0) } else { said.unwrap_or(BodyFraming::UntilEnd) };
-    // Of what is only told, the length stays: that is what a HEAD is for.
+    // A response without a body keeps its declared length: reporting it is the purpose of HEAD.
     match (bare, said) {
         (_, Some(said)) if status >= 200 && status != 204 => out.extend(said.to_header()),
         (true, _) | (false, None | Some(_)) => {}
@@ -126,7 +126,7 @@ pub(super) fn parse_response_head(head: &[u8], asks_for_head: bool) -> Result<Re
 }
 
 impl ResponseHead {
-    /// As it goes on; `keeps` says whether another request may follow.
+    /// Serializes the head to forward. `keeps` says whether another request may follow.
     pub(super) fn to_bytes(&self, keeps: bool) -> Vec<u8> {
         let mut out = format!("HTTP/1.1 {} {}\r\n", self.status, self.reason).into_bytes();
         out.extend_from_slice(&self.headers);
@@ -138,7 +138,7 @@ impl ResponseHead {
     }
 }
 
-/// Line ends that two programs could read differently.
+/// Refuses line endings that two programs could interpret differently.
 fn check_line_endings(head: &[u8]) -> Result<(), &'static str> {
     let lone_feed = |at: usize| head[at] == b'\n' && (at == 0 || head[at - 1] != b'\r');
     let lone_return = |at: usize| head[at] == b'\r' && head.get(at + 1) != Some(&b'\n');
@@ -148,7 +148,7 @@ fn check_line_endings(head: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// `http://HOST[:PORT]/PATH`, taken apart.
+/// Splits `http://HOST[:PORT]/PATH`.
 fn split_absolute_url(target: &str) -> Result<(HostPort, String), &'static str> {
     const MUST: &str =
         "this is a proxy: ask for http://HOST/PATH, or for a tunnel with CONNECT HOST:PORT where it is https";
@@ -172,7 +172,7 @@ fn has_header(headers: &[httparse::Header<'_>], name: &str) -> bool {
     headers.iter().any(|header| is_header(header, name))
 }
 
-/// How long the body is; `None` where no header says so.
+/// Returns how the body is framed; `None` if no header says so.
 fn body_framing(
     headers: &[httparse::Header<'_>],
     http_11: bool,

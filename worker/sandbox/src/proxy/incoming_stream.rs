@@ -1,4 +1,4 @@
-//! What comes in over one connection: heads, lines and pieces, with whatever was read ahead.
+//! Reads heads, lines and pieces from one connection, with buffering.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::http_head::{HEAD_BYTES_MAX, head_length};
 
-/// One read.
+/// Size of one read.
 const READ_BYTES: usize = 16 * 1024;
 
-/// A line that says how long a chunk is, or a trailer.
+/// Maximum length of a chunk size line or a trailer.
 const LINE_BYTES_MAX: usize = 4 * 1024;
 
 /// The reading half of a connection.
@@ -23,18 +23,18 @@ impl<R: AsyncRead + Unpin> IncomingStream<R> {
         Self { reader: from, buffer: Vec::new() }
     }
 
-    /// Reads once more; false at the end. Cancel-safe.
+    /// Reads more data; returns false at the end. Cancel-safe.
     pub(super) async fn read_more(&mut self) -> io::Result<bool> {
         self.buffer.reserve(READ_BYTES);
         Ok(self.reader.read_buf(&mut self.buffer).await? > 0)
     }
 
-    /// What was read and not taken.
+    /// Returns buffered data that was not taken yet.
     pub(super) fn buffered_bytes(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Takes a head; `None` where the connection ends before one begins.
+    /// Takes a head; `None` if the connection ends before one begins.
     pub(super) async fn read_head(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(length) = head_length(&self.buffer).filter(|length| *length <= HEAD_BYTES_MAX) {
@@ -49,7 +49,7 @@ impl<R: AsyncRead + Unpin> IncomingStream<R> {
         }
     }
 
-    /// Takes a line, without its end.
+    /// Takes a line, without its ending.
     pub(super) async fn read_line(&mut self) -> io::Result<Vec<u8>> {
         loop {
             if let Some(at) = self.buffer.windows(2).position(|two| two == b"\r\n") {
@@ -65,7 +65,7 @@ impl<R: AsyncRead + Unpin> IncomingStream<R> {
         }
     }
 
-    /// Takes some bytes, at most `bytes_max`; none at the end.
+    /// Takes at most `bytes_max` bytes; empty at the end.
     pub(super) async fn read_piece(&mut self, bytes_max: u64) -> io::Result<Vec<u8>> {
         if self.buffer.is_empty() {
             self.read_more().await?;
@@ -75,7 +75,7 @@ impl<R: AsyncRead + Unpin> IncomingStream<R> {
     }
 }
 
-/// The other side ended in the middle of something.
+/// The error for a connection that ends in the middle of a message.
 pub(super) fn unexpected_eof() -> io::Error {
     io::ErrorKind::UnexpectedEof.into()
 }

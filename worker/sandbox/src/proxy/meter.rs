@@ -1,4 +1,4 @@
-//! What one call did on the network: counted as it goes, bounded, and limited in bytes.
+//! Records the network activity of one call, in bounded memory, and limits its bytes.
 
 use std::{
     io,
@@ -13,10 +13,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::connection::IDLE_TIMEOUT;
 
-/// Characters of a place that a program asked for, and of why it was refused.
+/// Maximum length in characters of a recorded target and of a refusal reason.
 const TEXT_CHARS_MAX: usize = 300;
 
-/// The count of one call.
+/// The meter of one call.
 pub(super) struct NetworkMeter {
     pub(super) allow_list: Arc<AllowList>,
     usage: Mutex<NetworkUsage>,
@@ -34,18 +34,18 @@ impl NetworkMeter {
     }
 
     fn lock_usage(&self) -> MutexGuard<'_, NetworkUsage> {
-        // Numbers are whole whoever panicked.
+        // The counters stay consistent even if a holder of the lock panicked.
         self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was seen so far.
+    /// Returns the activity so far.
     pub(super) fn snapshot(&self) -> NetworkActivity {
         self.lock_usage().seen.clone()
     }
 
-    /// Notes a refusal.
+    /// Records a refusal.
     pub(super) fn record_refusal(&self, place: &str, why: &str) {
-        // Both hold what a program wrote.
+        // Both contain text written by a program.
         let shown = |text: &str| -> String {
             let plain = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
             text.chars().take(TEXT_CHARS_MAX).map(plain).collect()
@@ -62,7 +62,7 @@ impl NetworkMeter {
         }
     }
 
-    /// Notes a connection to a place.
+    /// Records a connection to a target.
     pub(super) fn record_connection(&self, place: &HostPort) -> MeteredConnection<'_> {
         let name = place.to_string();
         let mut count = self.lock_usage();
@@ -87,7 +87,7 @@ impl NetworkMeter {
     }
 }
 
-/// One connection outwards.
+/// One outgoing connection.
 pub(super) struct MeteredConnection<'a> {
     meter: &'a NetworkMeter,
     name: String,
@@ -99,15 +99,15 @@ impl MeteredConnection<'_> {
     /// Counts bytes that are about to be sent.
     ///
     /// # Errors
-    /// They are more than the call may have.
+    /// Returns an error if the call exceeds its limit.
     pub(super) fn count_sent(&self, bytes: usize) -> io::Result<()> {
         self.count_bytes(bytes, |one| &mut one.sent_bytes)
     }
 
-    /// Counts bytes that were received.
+    /// Counts received bytes.
     ///
     /// # Errors
-    /// As [`Line::sends`].
+    /// Returns an error if the call exceeds its limit.
     pub(super) fn count_received(&self, bytes: usize) -> io::Result<()> {
         self.count_bytes(bytes, |one| &mut one.received_bytes)
     }
@@ -129,7 +129,7 @@ impl MeteredConnection<'_> {
         Ok(())
     }
 
-    /// Ends once nothing was sent or received for [`IDLE`].
+    /// Completes once nothing was sent or received for [`IDLE_TIMEOUT`].
     pub(super) async fn wait_until_idle(&self) {
         loop {
             let heard = *self.last_activity.lock().unwrap_or_else(PoisonError::into_inner);

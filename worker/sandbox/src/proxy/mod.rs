@@ -1,16 +1,17 @@
-//! The way out of one call: a proxy that reaches the hosts which policy lists, and nothing else.
+//! Network access of one call: a proxy that reaches only the hosts that the policy lists.
 //!
-//! The call's init binds a socket inside its network namespace and hands it over; a socket belongs to the namespace
-//! that it was made in, so docket accepts what is dialled inside and dials outside. Nothing else of the network is in
-//! there, whatever a program makes of its environment.
+//! The call's init binds a socket inside its network namespace and passes it to docket. A socket belongs to
+//! the namespace it was created in, so docket accepts connections from inside and dials outside. The
+//! namespace has no other route, whatever a program does with its environment.
 //!
-//! Invariants: a place is looked at anew with each request; names are resolved here, and dialled is exactly the
-//! address that was looked at; an address that is not of the open internet is reached only where it is listed itself;
-//! what goes through a tunnel by TLS says the same host as the tunnel; every buffer, count and wait is bounded; all
-//! ends with [`Uplink`], which lives as long as the call.
+//! Invariants: every request is checked; names are resolved here, and exactly the checked address is dialed;
+//! an address outside the open internet is reached only if it is listed itself; TLS through a tunnel must
+//! name the same host as the tunnel; every buffer, counter and wait is bounded; everything ends with
+//! [`CallProxy`], which lives as long as the call.
 //!
-//! Not seen is what goes on within TLS: a host that serves others' contents as well serves those too. At a port that
-//! the list names a tunnel may hold something else than TLS, as ssh; at 443 it may not.
+//! Traffic within TLS is not visible: an allowed host that also serves other parties' content can be used to
+//! reach it. On a port that the list names, a tunnel may carry a protocol other than TLS, such as ssh; on 443
+//! it may not.
 
 mod address;
 mod call_proxy;

@@ -1,4 +1,5 @@
-//! The proxy over sockets of this process: what goes through, to which server, and what does not.
+//! Runs the proxy over sockets of this process: which traffic passes, to which server, and which
+//! does not.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -16,7 +17,7 @@ use tokio::{
 
 use super::{super::tests::servers, call_proxy::CallProxy, connection::AddressScope};
 
-/// A proxy that lists these hosts, served until it is ended.
+/// A proxy with an allow list, served until it is ended.
 struct TestProxy {
     address: SocketAddr,
     end: oneshot::Sender<()>,
@@ -45,7 +46,7 @@ impl TestProxy {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Sends this and reads to the end.
+    /// Sends a request and reads to the end.
     async fn send_request(&self, request: &str) -> String {
         let mut stream = self.connect().await;
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -66,7 +67,7 @@ async fn read_to_end(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Reads until this was said.
+/// Reads until `words` were received.
 async fn read_until(stream: &mut TcpStream, words: &str) -> String {
     let mut said = Vec::new();
     while !String::from_utf8_lossy(&said).contains(words) {
@@ -115,7 +116,7 @@ async fn each_request_on_a_keep_alive_connection_is_checked() {
         |at: SocketAddr, path: &str| format!("GET http://{at}/{path} HTTP/1.1\r\nHost: {server}\r\n\r\n");
     stream.write_all(get(server, "one").as_bytes()).await.unwrap();
     read_until(&mut stream, "GET /one at").await;
-    // Behind a body that is shorter than it looks stands another request.
+    // Another request is hidden behind a body that is shorter than it looks.
     let hidden = get(other, "hidden");
     let post = format!("POST http://{server}/two HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody{hidden}");
     stream.write_all(post.as_bytes()).await.unwrap();
@@ -170,7 +171,7 @@ async fn unlisted_and_private_targets_are_refused_by_name() {
     assert!(seen.refused.iter().any(|one| one.place == "169.254.169.254:80"), "{seen:?}");
 }
 
-/// What a client of TLS for this name says first, and what it is answered.
+/// Sends the first message of a TLS client for this name and returns the response.
 async fn connect_through(proxy: &TestProxy, place: &str, first: &[u8]) -> String {
     let mut stream = proxy.connect().await;
     stream.write_all(format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n").as_bytes()).await.unwrap();

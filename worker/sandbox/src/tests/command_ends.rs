@@ -1,4 +1,4 @@
-//! How commands end, and that nothing of them stays.
+//! Tests how commands end, and that none of their processes remain.
 
 use nix::{
     libc,
@@ -84,7 +84,7 @@ async fn flood_of_output_is_bounded() {
     }
 }
 
-/// Daemons of every kind, each of which writes its mark again and again into the workspace while it lives.
+/// Daemons of every kind. Each repeatedly writes a mark into the workspace while it lives.
 const DAEMON_SCRIPT: &str = "
 (setsid sh -c '(trap \"\" TERM HUP; while :; do date +%N > tick; sleep 0.02; done) &' &)
 while [ ! -s tick ]; do sleep 0.01; done
@@ -92,7 +92,7 @@ while [ ! -s tick ]; do sleep 0.01; done
 
 async fn assert_no_ticks(fixture: &SandboxFixture, backend: BackendChoice) {
     let tick = fixture.workspace().join("tick");
-    // run() has returned, so every process is gone and the file can be written by nobody.
+    // run() has returned, so every process is gone and none can write the file.
     fs::remove_file(&tick).unwrap();
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -144,7 +144,7 @@ async fn dropping_the_call_kills_all_processes() {
     }
 }
 
-/// Waits until the file stays away once removed.
+/// Waits until the file stays absent once removed.
 async fn wait_until_ticks_stop(tick: &Path) {
     for _ in 0..500 {
         let _ = fs::remove_file(tick);
@@ -158,7 +158,7 @@ async fn wait_until_ticks_stop(tick: &Path) {
 
 const VICTIM_VARIABLE: &str = "DOCKET_TEST_SANDBOX_VICTIM";
 
-/// Does nothing by itself; [`killing_docket_ends_the_tree`] starts this test in a process of its own.
+/// Does nothing by itself; [`killing_docket_ends_the_tree`] starts this test in a separate process.
 #[tokio::test]
 async fn victim_process() {
     let Ok(told) = std::env::var(VICTIM_VARIABLE) else { return };
@@ -203,7 +203,7 @@ async fn killing_docket_kills_the_process_tree() {
     }
 }
 
-/// Waits until no process of this id runs. A process that only waits to be reaped has ended.
+/// Waits until no process with this id is running. A zombie counts as ended.
 async fn wait_until_gone(pid: i32) {
     for _ in 0..2_000 {
         let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return };

@@ -1,4 +1,4 @@
-//! What a command must not reach.
+//! Tests what a command must not reach.
 
 use std::{net::TcpListener, os::unix::net::UnixListener};
 
@@ -40,7 +40,8 @@ fn probe_reports_every_layer() {
     assert!(host.missing_required_layers().is_empty(), "the tests of this module need walls: {host:?}");
 }
 
-/// What a supervisor checked holds for its runs: same walls, and a wall that cannot be made runs nothing.
+/// A supervisor's check is valid for its runs: they get the same isolation, and a layer that cannot be
+/// built prevents the run.
 #[tokio::test]
 async fn sandbox_on_a_checked_host_has_the_same_isolation() {
     let (checking, run) = (SandboxFixture::new(), SandboxFixture::new());
@@ -82,7 +83,7 @@ async fn sandbox_that_cannot_start_is_refused() {
     let fixture = SandboxFixture::new();
     for backend in sandboxed_backends() {
         let mut config = fixture.sandbox_config(backend);
-        // Answers the probe and then cannot be an init.
+        // Answers the probe but cannot act as an init.
         let script = fixture.dir.path().join("init");
         let binary = own_binary();
         let line = format!("#!/bin/sh\n[ \"$2\" = probe ] && exec {} \"$@\"\nexit 1\n", binary.display());
@@ -141,8 +142,8 @@ async fn landlock_denies_paths_that_mounts_would_allow() {
         eprintln!("needs bubblewrap and Landlock (here version {landlock}): not tried");
         return;
     }
-    // The init's own program is mounted there, readable by mode. Not laid a second time as a read-only path:
-    // a rule holds for the file, whatever its mount.
+    // The init's own program is mounted there, readable by mode. It is not mounted again as a read-only
+    // path, because a rule applies to the file, whatever its mount.
     let config = SandboxConfig::new(BackendChoice::Bubblewrap, &fixture.workspace());
     let sandbox = Sandbox::prepare(config).await.unwrap();
     let out = run_shell(&sandbox, "ls -l /.docket-init; cat /.docket-init").await;
@@ -276,7 +277,7 @@ async fn command_variables_are_not_shared() {
 #[tokio::test]
 async fn environment_holds_only_the_allowed_variables() {
     let fixture = SandboxFixture::new();
-    // The control that this process has something that could leak.
+    // Control: this process has something that could leak.
     assert!(std::env::vars().count() > 0);
     for backend in sandboxed_backends() {
         let mut config = fixture.sandbox_config(backend);
@@ -322,7 +323,7 @@ async fn environment_holds_only_the_allowed_variables() {
 async fn dangerous_system_calls_are_denied() {
     let fixture = SandboxFixture::new();
     let file = fixture.workspace().join("set-id");
-    // Those that do no harm outside show that the probe asks rightly.
+    // The harmless ones succeed outside, which shows that the probe works.
     for args in [&["ptrace"][..], &["userns"], &["set-id", file.to_str().unwrap()], &["socket", "17"]] {
         let status = probe_outside(args);
         assert!(status == 0 || (args[0] == "socket" && status == libc::EPERM), "control {args:?}: {status}");
@@ -436,7 +437,7 @@ async fn read_only_paths_and_toolchains_are_usable() {
     }
 }
 
-/// Makes so many folders, each in the one before.
+/// Creates nested folders.
 const NESTING_SCRIPT: &str = "import os, sys\nfor n in range(4200):\n    os.mkdir('d')\n    os.chdir('d')\nprint('nested')\nsys.exit(3)";
 
 #[tokio::test]
@@ -453,13 +454,13 @@ async fn too_deep_nesting_keeps_the_result_and_blames_the_workspace() {
         let SandboxError::RestoreFailed { output, .. } = error else { panic!("{backend:?}: {error:?}") };
         assert_eq!(output.exit, CommandExit::Exit(3), "{backend:?}");
         assert!(to_text(&output.stdout.bytes).contains("nested"), "{backend:?}");
-        // The next command cannot begin there.
+        // The next command cannot start there.
         let error = sandbox.run(shell_spec("true")).await.unwrap_err();
         assert!(
             matches!(error, SandboxError::ProtectFailed { .. }) && error.is_workspace_fault(),
             "{error:?}"
         );
-        // A plain `remove_dir_all` opens each folder within the one before.
+        // A plain `remove_dir_all` opens each folder within the previous one.
         let mut folder = fixture.workspace().join("d");
         for _ in 0..3 {
             folder.push("d");
@@ -469,7 +470,7 @@ async fn too_deep_nesting_keeps_the_result_and_blames_the_workspace() {
     }
 }
 
-/// Removes the chain of folders from its top: each folder is taken out of the one above, which then is empty.
+/// Removes the chain of folders from its top: each folder is moved out of the one above, which is then empty.
 fn remove_nested(workspace: &Path) {
     let (top, out) = (workspace.join("d"), workspace.join("out"));
     while top.exists() {

@@ -1,4 +1,4 @@
-//! What commands may use together, and what they may not change in the workspace they may write.
+//! Tests the limits on commands, and the files they may not change in their writable workspace.
 
 use docket_schema::tool::ExceededResource;
 
@@ -21,7 +21,7 @@ async fn sandbox_with_small_limits(fixture: &SandboxFixture, backend: BackendCho
     Sandbox::prepare(config).await.unwrap()
 }
 
-/// Whether this host lets docket make control groups; says so where it does not.
+/// Returns whether docket can create control groups on this host; prints a note if not.
 #[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
 fn has_cgroups() -> bool {
     let host = probe_host();
@@ -44,7 +44,7 @@ async fn total_memory_is_limited_including_private_folders() {
     for backend in sandboxed_backends() {
         let sandbox = sandbox_with_small_limits(&fixture, backend).await;
         assert!(sandbox.report().active.contains(&SandboxLayer::Cgroup), "{backend:?}");
-        // Each for itself is small; together they are not.
+        // Each is small by itself; together they are not.
         let many =
             "for n in 1 2 3 4 5 6; do head -c 40000000 /dev/zero | tail -n 1 | (sleep 2; cat) & done; wait";
         for line in ["head -c 300000000 /dev/zero | tail -n 1", "head -c 300000000 /dev/zero > /tmp/x", many]
@@ -64,7 +64,8 @@ async fn total_memory_is_limited_including_private_folders() {
     }
 }
 
-/// bubblewrap knows no limit on the files of a private folder; what the kernel keeps of each counts as memory.
+/// bubblewrap has no limit on the number of files in a private folder; the kernel's data for each counts as
+/// memory.
 #[tokio::test]
 async fn empty_files_in_a_private_folder_are_limited() {
     if !has_cgroups() {
@@ -73,7 +74,7 @@ async fn empty_files_in_a_private_folder_are_limited() {
     let fixture = SandboxFixture::new();
     for backend in sandboxed_backends() {
         let sandbox = sandbox_with_small_limits(&fixture, backend).await;
-        // Some 130,000 fill the memory.
+        // About 130,000 fill the memory.
         let line = "i=0; while [ $i -lt 400000 ]; do : > /tmp/f$i || break; i=$((i + 1)); done; \
                     [ $i -lt 400000 ] || echo without end";
         let full = run_shell(&sandbox, line).await;
@@ -84,7 +85,7 @@ async fn empty_files_in_a_private_folder_are_limited() {
             "{backend:?}: {:?} {said}",
             full.exit
         );
-        // The kernel takes its time to give back what it kept of so many: until then a command may be ended for
+        // The kernel takes time to free its data for so many files: until it has, a command may be killed for
         // memory, and for no other reason.
         let mut refused = Vec::new();
         loop {
@@ -141,7 +142,7 @@ async fn workspace_is_limited_in_bytes_and_files() {
             let out = run_shell(&sandbox, line).await;
             assert_eq!(out.exit, CommandExit::Exceeded(ExceededResource::Disk), "{backend:?} {line}");
             assert!(out.duration_ms < 19_000);
-            // Room can be made again.
+            // Space can be freed again.
             let out = run_shell(&sandbox, "find . -type f -delete; echo done").await;
             assert_eq!(to_text(&out.stdout.bytes), "done\n", "{backend:?}");
         }
@@ -190,13 +191,13 @@ async fn sandbox_cgroups_are_removed() {
             .filter(|name| name.contains(&mine))
             .collect()
     };
-    // Other tests of this process have theirs: the number of this one's is what it adds.
+    // Other tests of this process have their own groups: this test counts the one it adds.
     let sandbox = sandbox_with_small_limits(&fixture, BackendChoice::Namespaces).await;
     run_shell(&sandbox, "true").await;
     let name = sandbox.group_name().unwrap();
     assert!(left().contains(&name), "control");
     drop(sandbox);
-    // An init that was being made ready holds it a moment longer.
+    // An init that was being prepared holds it a moment longer.
     for _ in 0..200 {
         if !left().contains(&name) {
             return;
@@ -264,7 +265,7 @@ async fn new_hooks_and_configuration_are_removed() {
     }
 }
 
-/// Somebody of the host's listens in the workspace: a debugger, a daemon of git's.
+/// A host process listens in the workspace: a debugger, a git daemon.
 #[tokio::test]
 async fn host_sockets_and_pipes_in_the_workspace_are_unreachable() {
     use std::{io::Read as _, os::unix::net::UnixListener};
@@ -296,7 +297,7 @@ async fn host_sockets_and_pipes_in_the_workspace_are_unreachable() {
         );
         assert!(socket.accept().is_err(), "{backend:?}");
         assert!(reader.read(&mut [0; 8]).is_err(), "{backend:?}");
-        // One's own work as they always do.
+        // The command's own sockets work as usual.
         let own = "import socket\na=socket.socket(1); a.bind('own.sock'); a.listen(1)\nb=socket.socket(1); b.connect('own.sock'); print('own')";
         let out = run_shell(
             &sandbox,

@@ -1,7 +1,8 @@
-//! Hostile commands against every backend this machine has, each with a control that shows the probe works.
+//! Runs hostile commands against every backend this machine supports, each with a control that shows the
+//! probe works.
 //!
-//! The test binary is its own init and its own probe: the hook below runs before `main`, while there is one
-//! thread, exactly where the real binary's `main` asks.
+//! The test binary is its own init and its own probe: the hook below runs before `main`, while there is
+//! only one thread, exactly when the real binary's `main` does the check.
 
 mod command_ends;
 mod isolation;
@@ -36,7 +37,7 @@ extern "C" fn before_main() {
 #[expect(unsafe_code, reason = "the only place before the test harness starts its threads")]
 static BEFORE_MAIN: extern "C" fn() = before_main;
 
-/// A workspace that commands may write, and what belongs to it.
+/// A writable workspace and its context.
 struct SandboxFixture {
     dir: TempDir,
 }
@@ -91,7 +92,7 @@ fn own_binary() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-/// Those with walls that can be had here; says which cannot.
+/// Returns the isolating backends available here; prints the unavailable ones.
 #[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
 fn sandboxed_backends() -> Vec<BackendChoice> {
     let mut all = vec![BackendChoice::Namespaces];
@@ -103,7 +104,7 @@ fn sandboxed_backends() -> Vec<BackendChoice> {
     all
 }
 
-/// Whether a program is installed. Where `CI` is set, a missing one fails the test.
+/// Returns whether a program is installed. If `CI` is set, a missing one fails the test.
 #[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
 fn has_program(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -127,7 +128,7 @@ fn to_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs a probe of this binary inside and gives its status: 0 when it got through, else an errno.
+/// Runs a probe of this binary inside and returns its status: 0 if it succeeded, else an errno.
 async fn probe_inside(sandbox: &Sandbox, args: &[&str]) -> i32 {
     let mut argv = vec![own_binary().into_os_string(), probe::MARKER.into()];
     argv.extend(args.iter().map(Into::into));
@@ -141,7 +142,7 @@ async fn probe_inside(sandbox: &Sandbox, args: &[&str]) -> i32 {
     }
 }
 
-/// The same on the host, to show that the probe works.
+/// Runs the probe on the host, to show that it works.
 #[expect(clippy::disallowed_methods, reason = "the control of a sandbox test runs outside the sandbox")]
 fn probe_outside(args: &[&str]) -> i32 {
     let mut command = std::process::Command::new(own_binary());

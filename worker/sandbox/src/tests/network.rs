@@ -1,4 +1,5 @@
-//! The way out of a call: through docket to what is listed, and nowhere else, in every backend.
+//! Tests network access of a call: through docket to listed hosts, and nowhere else, with every
+//! backend.
 
 use std::sync::Arc;
 
@@ -90,7 +91,7 @@ async fn without_grant_only_own_loopback_server_is_reachable() {
             (CommandExit::Exit(0), Some(NetworkActivity::default())),
             "{backend:?}"
         );
-        // Nothing of the way out is left open in a command.
+        // The command has no open descriptor of the proxy.
         let argv = [own_binary().into_os_string(), probe::MARKER.into(), "descriptors".into()];
         let own = CommandSpec { argv: argv.to_vec(), ..spec_with_network(&[server.to_string()], "") };
         assert_eq!(sandbox.run(own).await.unwrap().exit, CommandExit::Exit(0), "{backend:?}");
@@ -98,7 +99,7 @@ async fn without_grant_only_own_loopback_server_is_reachable() {
     assert!(asked.lock().unwrap().is_empty());
 }
 
-/// A connection that is open when the call ends, by itself or at its deadline, ends with it.
+/// A connection that is open when the call ends, by itself or at its timeout, ends with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_end_with_the_call() {
     let fixture = SandboxFixture::new();
@@ -107,7 +108,7 @@ async fn connections_end_with_the_call() {
         for (line, ended) in [("", CommandExit::Exit(0)), ("sleep 600", CommandExit::TimedOut)] {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let place = listener.local_addr().unwrap();
-            // A tunnel that a process in the background holds open.
+            // A tunnel held open by a background process.
             let line = format!(
                 "setsid bash -c 'exec 3<>/dev/tcp/${{HTTP_PROXY#http://127.0.0.1:}}; :' 2>/dev/null; \
                  port=${{HTTP_PROXY##*:}}; (exec 3<>/dev/tcp/127.0.0.1/$port; \

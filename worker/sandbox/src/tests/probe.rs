@@ -1,5 +1,5 @@
-//! Single misdeeds, done by this test binary when it is started with [`MARKER`]. The exit status is 0 where
-//! the misdeed succeeded and its errno where it was refused.
+//! Forbidden operations, performed by this test binary when it is started with [`MARKER`]. The exit status
+//! is 0 if the operation succeeded, or its errno if it was refused.
 
 use std::{
     env, fs,
@@ -29,7 +29,8 @@ pub(super) fn run_if_requested() {
 
 fn syscall(number: i64, args: [i64; 4]) -> io::Result<()> {
     #[expect(unsafe_code, reason = "a probe makes the call that must be refused")]
-    // SAFETY: all arguments are numbers or null; a call that is wrongly let through ends with this process.
+    // SAFETY: all arguments are numbers or null; if a call is wrongly allowed, its effect ends with this
+    // process.
     let result = unsafe { libc::syscall(number, args[0], args[1], args[2], args[3]) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -82,7 +83,7 @@ fn ptrace_child() -> io::Result<()> {
     }
 }
 
-/// A server and a client, both here.
+/// Runs a server and a client, both in this process.
 fn use_loopback() -> io::Result<()> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let mut client = TcpStream::connect(listener.local_addr()?)?;
@@ -94,7 +95,7 @@ fn use_loopback() -> io::Result<()> {
     if got == "over loopback" { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Fails with the first descriptor above 2 that is open.
+/// Fails at the first open descriptor above 2.
 fn find_open_descriptor() -> io::Result<()> {
     for fd in 3..4096 {
         #[expect(unsafe_code, reason = "asks for flags of a number")]
@@ -107,7 +108,7 @@ fn find_open_descriptor() -> io::Result<()> {
     Ok(())
 }
 
-/// More processes than a sandbox may have and fewer than a host has room for.
+/// Starts more processes than a sandbox may have and fewer than a host has room for.
 #[expect(unsafe_code, reason = "the probe is single-threaded: it runs before main")]
 fn fork_bomb() -> io::Result<()> {
     for _ in 0..2_000 {

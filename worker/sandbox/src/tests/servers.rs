@@ -1,4 +1,4 @@
-//! Servers on this machine's loopback, for what commands reach through the proxy.
+//! Servers on this machine's loopback, for commands to reach through the proxy.
 
 use std::{
     io::{Read as _, Write as _},
@@ -10,10 +10,10 @@ use std::{
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::any};
 use rustls::{ServerConfig, ServerConnection, StreamOwned, pki_types::PrivateKeyDer};
 
-/// What a server was asked: method and path, its host, and the body's length.
+/// The requests a server received: method and path, host, and body length.
 pub(crate) type RecordedRequests = Arc<Mutex<Vec<String>>>;
 
-/// Answers every request with what it was asked, and notes that.
+/// Echoes every request in its response and records it.
 pub(crate) async fn start_http_server() -> (SocketAddr, RecordedRequests) {
     async fn echo_request(
         State(asked): State<RecordedRequests>,
@@ -36,7 +36,8 @@ pub(crate) async fn start_http_server() -> (SocketAddr, RecordedRequests) {
     (address, asked)
 }
 
-/// A server by TLS; its certificate is its own word for `localhost` and 127.0.0.1. Each connection is answered once.
+/// Starts a TLS server with a self-signed certificate for `localhost` and 127.0.0.1. Each connection gets one
+/// response.
 pub(crate) fn start_tls_server() -> (SocketAddr, RecordedRequests) {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificate = include_bytes!("tls/certificate.der").to_vec().into();

@@ -1,4 +1,4 @@
-//! `git_branch`: lists branches, makes one, or removes one that is merged.
+//! `git_branch`: lists branches, creates one, or deletes a merged one.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `git_checkout`: another branch, or files as they were.
+//! `git_checkout`: switches branches, or restores files.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -35,7 +35,7 @@ impl GitCheckoutArgs {
                 }
                 let git = GitCommand::new("checkout", &["--no-recurse-submodules", "--no-guess"]);
                 let git = if self.create == Some(true) { git.with_arg("-b") } else { git };
-                // Behind `--` nothing is taken for a file.
+                // After `--` nothing is read as a file.
                 git.with_revision("branch", branch)?.with_paths(&[])
             }
             (None, Some(paths)) if !paths.is_empty() => {

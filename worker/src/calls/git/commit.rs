@@ -1,4 +1,4 @@
-//! `git_commit`: what is staged becomes a commit, in docket's name.
+//! `git_commit`: commits the staged changes in docket's name.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `git_diff`: what changed, in the work tree, in the index, or between commits.
+//! `git_diff`: shows changes in the work tree, in the index, or between commits.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! What the git tools share: how git is started, and what may be an argument.
+//! Shared by the git tools: how git is started, and which arguments are allowed.
 
 use super::super::{ShellLine, join_quoted, parse_workspace_path};
 
@@ -7,14 +7,13 @@ const REVISION_BYTES_MAX: usize = 200;
 /// Paths of one call at most.
 const PATHS_MAX: usize = 500;
 
-/// What is set for each git that a tool starts: nobody's configuration but the repository's own, which a run cannot
-/// change; no prompt, no pager; docket's name on what it commits.
+/// Environment of each git that a tool starts: no configuration but the repository's own, which a run cannot change;
+/// no prompt, no pager; docket's name on commits.
 const GIT_ENVIRONMENT: &str = "GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0 GIT_PAGER=cat \
     GIT_EDITOR=: GIT_AUTHOR_NAME=docket GIT_AUTHOR_EMAIL=docket@localhost GIT_COMMITTER_NAME=docket \
     GIT_COMMITTER_EMAIL=docket@localhost GIT_LITERAL_PATHSPECS=1 LC_ALL=C.UTF-8";
 
-/// Options before the verb: whatever a repository's configuration says, no program of its is started and nothing is
-/// fetched.
+/// Options before the verb: whatever a repository's configuration says, it starts no program and fetches nothing.
 const GIT_OPTIONS: &str = "--no-pager -c core.hooksPath=/dev/null -c core.fsmonitor=false -c gc.auto=0 \
     -c maintenance.auto=false -c commit.gpgSign=false -c protocol.allow=never -c advice.detachedHead=false \
     -c safe.directory=*";
@@ -22,13 +21,13 @@ const GIT_OPTIONS: &str = "--no-pager -c core.hooksPath=/dev/null -c core.fsmoni
 /// A git command.
 pub(crate) struct GitCommand {
     subcommand: &'static str,
-    /// Options that are always given and say only how it is shown or that nothing else is started: policy need not
-    /// read them, so that a rule about `git status` speaks of this one.
+    /// Options that are always given and only affect display or keep other programs from starting. Policies do not
+    /// see them, so that a rule for `git status` matches this command.
     default_options: &'static [&'static str],
     args: Vec<String>,
     /// Files of the work tree that it may write.
     written_paths: Vec<String>,
-    /// Files that it is about.
+    /// Files that it names.
     named_paths: Vec<String>,
 }
 
@@ -48,13 +47,13 @@ impl GitCommand {
         self
     }
 
-    /// A commit, branch or tag.
+    /// Adds a commit, branch or tag.
     pub(super) fn with_revision(self, field: &str, rev: &str) -> Result<Self, String> {
         check_revision(field, rev)?;
         Ok(self.with_arg(rev))
     }
 
-    /// The paths that it is about, behind `--`; `.` is the whole workspace.
+    /// Adds paths after `--`; `.` is the whole workspace.
     pub(super) fn with_paths(mut self, paths: &[String]) -> Result<Self, String> {
         if paths.len() > PATHS_MAX {
             return Err(format!(
@@ -62,7 +61,7 @@ impl GitCommand {
                 paths.len()
             ));
         }
-        // Behind it nothing is taken for a name of a commit, and before it nothing for a file.
+        // After `--` nothing is read as a revision, and before it nothing as a file.
         self.args.push("--".to_owned());
         for path in paths {
             self = self.with_named_path(normalize_path(path)?);
@@ -71,19 +70,19 @@ impl GitCommand {
         Ok(self)
     }
 
-    /// It is about this file, whose name stands somewhere in its words.
+    /// Notes a file whose name is part of another argument.
     pub(super) fn with_named_path(mut self, path: String) -> Self {
         self.named_paths.push(path);
         self
     }
 
-    /// It writes the files that it is about.
+    /// Notes the files that it writes.
     pub(super) fn with_written_paths(mut self, paths: &[String]) -> Result<Self, String> {
         self.written_paths = paths.iter().map(|path| normalize_path(path)).collect::<Result<_, _>>()?;
         Ok(self)
     }
 
-    /// As policies and people read it.
+    /// Returns the line that policies and people read.
     pub(crate) fn to_shell_line(&self) -> ShellLine {
         let bare = match self.args.as_slice() {
             [words @ .., last] if last == "--" => words,
@@ -99,7 +98,7 @@ impl GitCommand {
         }
     }
 
-    /// As it is run.
+    /// Returns the line that is executed.
     pub(crate) fn to_shell_script(&self, reads: bool) -> String {
         let locks = if reads { "GIT_OPTIONAL_LOCKS=0 " } else { "" };
         let words = [&[self.subcommand], self.default_options].concat();
@@ -115,7 +114,8 @@ fn normalize_path(path: &str) -> Result<String, String> {
     }
 }
 
-/// Whether it can only be read as a name: no option, no range of git's deeper grammar that starts anything.
+/// Checks that the text can only be read as a revision name: not an option, and none of the revision syntax that
+/// starts programs.
 pub(super) fn check_revision(field: &str, rev: &str) -> Result<(), String> {
     let legal = |c: char| c.is_alphanumeric() || "._-/~^@{}+=#%,".contains(c);
     if rev.is_empty() || rev.len() > REVISION_BYTES_MAX || rev.starts_with('-') || !rev.chars().all(legal) {

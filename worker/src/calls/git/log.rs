@@ -1,4 +1,4 @@
-//! `git_log`: commits, the last ones first.
+//! `git_log`: lists commits, newest first.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,7 +1,7 @@
-//! Calls of the git tools of the wide set, each as the git command that it comes to.
+//! Calls of the git tools of the wide set, each translated to a git command.
 //!
-//! Each is one git command, made of arguments that were checked word by word: policy reads it as the line that it is,
-//! so that a rule about `git commit *` speaks of `git_commit` as well.
+//! Each is one git command with individually checked arguments. Policy reads it as that line, so that a rule about
+//! `git commit *` also covers `git_commit`.
 
 mod git_command;
 

@@ -1,4 +1,4 @@
-//! `git_show`: a commit, or a file as it was in one.
+//! `git_show`: shows a commit, or a file as of a commit.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `git_status`: branch, and what is changed, staged and untracked.
+//! `git_status`: shows the branch, and changed, staged and untracked files.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

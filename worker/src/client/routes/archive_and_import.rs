@@ -1,4 +1,4 @@
-//! What comes from elsewhere, what is thrown away, what is archived: import, garbage collection, archive.
+//! Import, garbage collection and archive.
 
 use bytes::Bytes;
 use docket_schema::{
@@ -13,16 +13,16 @@ use reqwest::Method;
 
 use crate::client::{ClientError, CoordinatorClient};
 
-/// How long an import may take beyond any other request: its events are read, checked and written.
+/// Additional time for an import: its events are read, checked and written.
 const IMPORT_WAIT_MS: u64 = 10 * 60 * 1000;
 
-/// How long a garbage collection may take beyond any other request: it reads the whole log.
+/// Additional time for a garbage collection: it reads the complete log.
 const GC_WAIT_MS: u64 = 2 * 3_600_000;
 
-/// How long one page of the archive, or a way back, may take beyond any other request.
+/// Additional time for one page of archiving, or for a restore.
 const ARCHIVE_WAIT_MS: u64 = 30 * 60 * 1000;
 
-/// The id of a task or run; of other streams, which are never archived, their name.
+/// Returns the id of a task or run; for other streams, which are never archived, their name.
 fn archive_id(stream: &StreamId) -> String {
     match stream {
         StreamId::Task(id) => id.to_string(),
@@ -35,16 +35,17 @@ impl CoordinatorClient {
     /// Archives a page of old tasks. Safe to repeat.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `wrong_state` where there is no archive, or another is under way.
+    /// [`ClientError::Problem`] with `wrong_state` if there is no archive, or another archiving pass is
+    /// running.
     pub async fn archive(&self, request: &ArchiveRequest) -> Result<ArchiveResponse, ClientError> {
         let call = self.build_call("archive old tasks", Method::POST, "/v1/archive").with_json(request)?;
         call.with_server_wait(ARCHIVE_WAIT_MS).send_for_json().await
     }
 
-    /// Stubs of archived streams after `after`.
+    /// Lists stubs of archived streams after `after`.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_archived_streams(
         &self,
         after: Option<&StreamId>,
@@ -55,10 +56,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Archived tasks, newest first.
+    /// Lists archived tasks, newest first.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_archived_tasks(
         &self,
         query: &ArchivedTaskQuery,
@@ -72,19 +73,19 @@ impl CoordinatorClient {
         call.with_optional_query("limit", query.limit).send_for_json().await
     }
 
-    /// What stands in the place of an archived task or run.
+    /// Returns the stub of an archived task or run.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`.
+    /// [`ClientError::Problem`] with `not_found` if it is not archived.
     pub async fn get_archived(&self, stream: &StreamId) -> Result<ArchivedStreamView, ClientError> {
         let path = format!("/v1/archived/{}", archive_id(stream));
         self.build_call("read an archived stream", Method::GET, &path).send_for_json().await
     }
 
-    /// A part of the file that holds an archived task or run, from `offset` on.
+    /// Reads a part of the file of an archived task or run, starting at `offset`.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `unavailable` where the archive cannot be read.
+    /// [`ClientError::Problem`] with `unavailable` if the archive cannot be read.
     pub async fn read_archive_part(&self, stream: &StreamId, offset: u64) -> Result<Bytes, ClientError> {
         let path = format!("/v1/archived/{}/file", archive_id(stream));
         let call = self.build_call("read the archive", Method::GET, &path).with_query("offset", offset);
@@ -93,23 +94,24 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Brings an archived task or run back.
+    /// Restores an archived task or run.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `wrong_state` where it is here, `corrupt` where its file does not hold.
+    /// [`ClientError::Problem`] with `wrong_state` if it is not archived, `corrupt` if its file is damaged.
     pub async fn restore_archived(&self, stream: &StreamId) -> Result<RestoreResponse, ClientError> {
         let path = format!("/v1/archived/{}/restore", archive_id(stream));
-        self.build_call("bring back from the archive", Method::POST, &path)
+        self.build_call("restore from the archive", Method::POST, &path)
             .with_server_wait(ARCHIVE_WAIT_MS)
             .send_for_json()
             .await
     }
 
-    /// Writes a run that came from another installation. Its blobs and the pages of its events are
-    /// uploaded before. Safe to repeat: what is there already is left alone.
+    /// Imports a run from another installation. Its blobs and event pages must be uploaded first. Safe to
+    /// repeat: existing data is left alone.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `wrong_state` where another history stands there, `blob_missing`.
+    /// [`ClientError::Problem`] with `wrong_state` if the stream has a different history, `blob_missing` if a
+    /// blob was not uploaded.
     pub async fn import(&self, request: &ImportRequest) -> Result<ImportResponse, ClientError> {
         self.build_call("import a run", Method::POST, "/v1/import")
             .with_json(request)?
@@ -118,10 +120,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Counts, or drops, blobs that nothing names. Safe to repeat.
+    /// Counts or deletes unreferenced blobs. Safe to repeat.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `wrong_state` while another is under way.
+    /// [`ClientError::Problem`] with `wrong_state` while another garbage collection is running.
     pub async fn collect_garbage(&self, request: &GcRequest) -> Result<GcResponse, ClientError> {
         self.build_call("collect garbage", Method::POST, "/v1/gc")
             .with_json(request)?

@@ -1,4 +1,4 @@
-//! Blobs: asked for, stored and fetched by their hash.
+//! Blobs: checked, stored and fetched by their hash.
 
 use bytes::Bytes;
 use docket_schema::{
@@ -11,15 +11,15 @@ use reqwest::Method;
 
 use crate::client::{ClientError, CoordinatorClient};
 
-/// Uploads under way at once: enough to hide the round trip, few enough that a worker with many
-/// runs does not crowd out appends.
+/// Concurrent uploads: enough to hide the round trip, few enough that a worker with many runs does not crowd
+/// out appends.
 pub const UPLOADS_IN_FLIGHT: usize = 4;
 
 impl CoordinatorClient {
     /// Stores a blob; it is durable when this returns. Safe to repeat.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `blob_mismatch` where `bytes` are not what `blob` says.
+    /// [`ClientError::Problem`] with `blob_mismatch` if `bytes` do not match `blob`.
     pub async fn put_blob(&self, blob: BlobRef, bytes: Bytes) -> Result<(), ClientError> {
         self.build_call("store a blob", Method::PUT, &format!("/v1/blobs/{}", blob.hash))
             .with_bytes(bytes)
@@ -27,15 +27,16 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Those of `hashes` that are not stored, in any order.
+    /// Returns those of `hashes` that are not stored, in any order.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn missing_blobs(&self, hashes: &[BlobHash]) -> Result<Vec<BlobHash>, ClientError> {
         self.find_missing_blobs(hashes, false).await
     }
 
-    /// As [`Client::missing_blobs`]; where `keep`, those that are stored are kept until they are named.
+    /// Like [`CoordinatorClient::missing_blobs`]; with `keep`, stored blobs are protected from collection
+    /// until they are referenced.
     async fn find_missing_blobs(
         &self,
         hashes: &[BlobHash],
@@ -43,7 +44,7 @@ impl CoordinatorClient {
     ) -> Result<Vec<BlobHash>, ClientError> {
         let mut missing = Vec::new();
         for hashes in hashes.chunks(BLOB_HASHES_MAX) {
-            let call = self.build_call("ask which blobs are missing", Method::POST, "/v1/blobs/missing");
+            let call = self.build_call("check which blobs are missing", Method::POST, "/v1/blobs/missing");
             let answer: MissingBlobsResponse = call
                 .with_json(&MissingBlobsRequest { hashes: hashes.to_vec(), keep })?
                 .send_for_json()
@@ -53,10 +54,10 @@ impl CoordinatorClient {
         Ok(missing)
     }
 
-    /// A blob's bytes, checked against its hash and size.
+    /// Returns a blob's bytes, verified against its hash and size.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`; [`ClientError::Protocol`] where the bytes are others.
+    /// [`ClientError::Problem`] with `not_found`; [`ClientError::Protocol`] if the bytes do not match.
     pub async fn get_blob(&self, blob: &BlobRef) -> Result<Bytes, ClientError> {
         let doing = "fetch a blob";
         let limit = usize::try_from(blob.bytes).unwrap_or(usize::MAX).max(PROBLEM_BYTES_MAX);
@@ -67,30 +68,30 @@ impl CoordinatorClient {
         if BlobRef::for_bytes(&bytes) == *blob {
             Ok(bytes)
         } else {
-            Err(self.protocol_error(doing, format!("the bytes of blob {} do not have its hash", blob.hash)))
+            Err(self.protocol_error(doing, format!("the bytes of blob {} do not match its hash", blob.hash)))
         }
     }
 
-    /// Stores those of `blobs` that are not stored yet, some at a time.
+    /// Stores those of `blobs` that are not stored yet, several at a time.
     ///
     /// # Errors
-    /// The first [`ClientError`]; what was stored before stays, so the call can be repeated.
+    /// The first [`ClientError`]; blobs stored before it are kept, so the call can be repeated.
     pub async fn upload_missing_blobs(&self, mut blobs: Vec<(BlobRef, Bytes)>) -> Result<(), ClientError> {
         blobs.sort_by_key(|(blob, _)| blob.hash);
         blobs.dedup_by_key(|(blob, _)| blob.hash);
         let hashes: Vec<BlobHash> = blobs.iter().map(|(blob, _)| blob.hash).collect();
-        // What is not sent, for it is there, must still be there when it is named.
+        // Blobs that are skipped because they exist must still exist when they are referenced.
         let mut missing = self.find_missing_blobs(&hashes, true).await?;
         missing.sort_unstable();
         blobs.retain(|(blob, _)| missing.binary_search(&blob.hash).is_ok());
         self.put_blobs(blobs).await
     }
 
-    /// Stores all of `blobs`, some at a time, whether they are stored already or not: that keeps them from
-    /// being collected for a while.
+    /// Stores all of `blobs`, several at a time, even if they are stored already: that protects them from
+    /// collection for a while.
     ///
     /// # Errors
-    /// The first [`ClientError`]; what was stored before stays, so the call can be repeated.
+    /// The first [`ClientError`]; blobs stored before it are kept, so the call can be repeated.
     pub async fn put_blobs(&self, blobs: Vec<(BlobRef, Bytes)>) -> Result<(), ClientError> {
         stream::iter(blobs.into_iter().map(|(blob, bytes)| self.put_blob(blob, bytes)))
             .buffer_unordered(UPLOADS_IN_FLIGHT)
@@ -99,5 +100,5 @@ impl CoordinatorClient {
     }
 }
 
-/// Room for a refusal in place of a small blob.
+/// Room for an error response in place of a small blob.
 const PROBLEM_BYTES_MAX: usize = 64 * 1024;

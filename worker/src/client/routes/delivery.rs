@@ -1,4 +1,4 @@
-//! Calls about results: what was delivered, and what a person says of it.
+//! Calls about results: deliveries, and a person's acceptance or rejection.
 
 use docket_schema::{
     api::{AcceptRequest, DeliveryRequest, DeliveryStep, RejectRequest, ResumeResponse},
@@ -10,10 +10,10 @@ use reqwest::Method;
 use crate::client::{error::ClientError, transport::CoordinatorClient};
 
 impl CoordinatorClient {
-    /// Records a step of delivering `run`'s result; gives its task as it is then.
+    /// Records a delivery step of `run`'s result; returns the updated task.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn record_delivery(
         &self,
         task: TaskId,
@@ -27,10 +27,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Takes a run's result.
+    /// Accepts a run's result.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `wrong_state` where its task is not completed by it.
+    /// [`ClientError::Problem`] with `wrong_state` if its task was not completed by this run.
     pub async fn accept(&self, run: RunId, comment: &str) -> Result<TaskRecord, ClientError> {
         let request = AcceptRequest { comment: comment.to_owned() };
         self.build_call("accept a run", Method::POST, &format!("/v1/runs/{run}/accept"))
@@ -39,11 +39,11 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Does not take a run's result: a new run of its task goes on from the last turn that ended, and is told why, and
-    /// what stands `beside` that.
+    /// Rejects a run's result: a new run of its task continues from the last finished turn, with the reason
+    /// and the additional text as a message.
     ///
     /// # Errors
-    /// As [`Client::accept`].
+    /// Those of [`CoordinatorClient::accept`].
     pub async fn reject(
         &self,
         run: RunId,

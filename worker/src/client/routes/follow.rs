@@ -1,4 +1,4 @@
-//! Following a run: its events as they are recorded, over connections that may break.
+//! Follows a run: streams its events as they are recorded, over connections that may break.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -14,15 +14,15 @@ use crate::sse::{SseEvent, SseParser};
 
 /// A stream that is silent for longer is dead: the coordinator sends a comment at least every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Attempts in a row without one event: with the pauses between them, about a minute of patience.
+/// Consecutive attempts without an event: with the delays between them, about a minute.
 const ATTEMPTS_MAX: u32 = 30;
-/// The SSE event after which nothing more comes: the run has ended and all was sent.
+/// The last SSE event: the run has ended and everything was sent.
 const END_EVENT: &str = "end";
 
 impl CoordinatorClient {
-    /// A run's events after `after`, as they are recorded. Connections that break are made anew
-    /// from the last event seen, so that each event comes exactly once, in order. Ends after the
-    /// coordinator says that the run is over; an error is the last item.
+    /// Streams a run's events after `after`, as they are recorded. Broken connections are reopened after the
+    /// last event seen, so that each event arrives exactly once, in order. Ends when the coordinator reports
+    /// the end of the run; an error is the last item.
     pub fn follow_run(
         &self,
         run: RunId,
@@ -94,9 +94,9 @@ impl RunFollower {
             return Ok(None);
         }
         let envelope: Envelope = serde_json::from_str(&event.data).map_err(|error| {
-            self.client.protocol_error("follow a run", format!("an event does not have its shape ({error})"))
+            self.client.protocol_error("follow a run", format!("an event does not have the expected form ({error})"))
         })?;
-        // A server that ignores Last-Event-ID sends again what was seen.
+        // A server that ignores Last-Event-ID sends known events again.
         if envelope.seq <= self.after {
             return Ok(None);
         }

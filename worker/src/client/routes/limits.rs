@@ -1,4 +1,4 @@
-//! How fast model providers may be asked: set, listed, removed; and a run's permit.
+//! Provider rate limits: set, list and remove them; and permits for runs.
 
 use docket_schema::{
     api::{LimitList, PermitRequest, PermitResponse, RemoveLimitRequest, SetLimitRequest},
@@ -10,18 +10,18 @@ use reqwest::Method;
 use crate::client::{ClientError, CoordinatorClient};
 
 impl CoordinatorClient {
-    /// What is set.
+    /// Lists the provider rate limits.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_limits(&self) -> Result<LimitList, ClientError> {
         self.build_call("list limits", Method::GET, "/v1/limits").send_for_json().await
     }
 
-    /// Sets how fast a provider may be asked. Safe to repeat.
+    /// Sets a provider's rate limit. Safe to repeat.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn set_limit(&self, provider: &str, limits: ProviderLimits) -> Result<LimitList, ClientError> {
         let path = format!("/v1/limits/{provider}");
         self.build_call("set a limit", Method::POST, &path)
@@ -30,10 +30,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Lets a provider be asked as fast as one likes.
+    /// Removes a provider's rate limit.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`.
+    /// [`ClientError::Problem`] with `not_found` if it has none.
     pub async fn remove_limit(&self, provider: &str) -> Result<LimitList, ClientError> {
         let path = format!("/v1/limits/{provider}/remove");
         self.build_call("remove a limit", Method::POST, &path)
@@ -42,16 +42,16 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Asks whether a run may ask a model now. Sent again it may take another turn, which harms nobody.
+    /// Requests a permit for a run's model call. A repeated request may take another slot, which is harmless.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn request_permit(
         &self,
         run: RunId,
         request: &PermitRequest,
     ) -> Result<PermitResponse, ClientError> {
         let path = format!("/v1/runs/{run}/permit");
-        self.build_call("ask for a permit", Method::POST, &path).with_json(request)?.send_for_json().await
+        self.build_call("request a permit", Method::POST, &path).with_json(request)?.send_for_json().await
     }
 }

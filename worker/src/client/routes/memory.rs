@@ -1,4 +1,4 @@
-//! What is remembered beyond runs: a run's own, and people's.
+//! Memories that outlive runs: calls of runs and of people.
 
 use docket_schema::{
     api::{DeleteMemoryRequest, MemoryList, MemoryQuery, RunMemoryRequest, RunMemoryResponse},
@@ -9,23 +9,23 @@ use reqwest::Method;
 use crate::client::{ClientError, CoordinatorClient};
 
 impl CoordinatorClient {
-    /// Saves, recalls or forgets for a run. Safe to repeat: a call changes something once.
+    /// Saves, recalls or forgets a memory for a run. Safe to repeat: a call takes effect once.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn call_run_memory(
         &self,
         run: RunId,
         request: &RunMemoryRequest,
     ) -> Result<RunMemoryResponse, ClientError> {
         let path = format!("/v1/runs/{run}/memory");
-        self.build_call("ask a run's memory", Method::POST, &path).with_json(request)?.send_for_json().await
+        self.build_call("call a run's memory", Method::POST, &path).with_json(request)?.send_for_json().await
     }
 
-    /// What is remembered.
+    /// Lists memories.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_memories(&self, query: &MemoryQuery) -> Result<MemoryList, ClientError> {
         self.build_call("list memories", Method::GET, "/v1/memory")
             .with_optional_query("repository", query.repository.as_ref())
@@ -35,12 +35,12 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Forgets a key.
+    /// Deletes a memory.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`.
+    /// [`ClientError::Problem`] with `not_found` if it does not exist.
     pub async fn delete_memory(&self, request: &DeleteMemoryRequest) -> Result<MemoryList, ClientError> {
-        self.build_call("forget a memory", Method::POST, "/v1/memory/delete")
+        self.build_call("delete a memory", Method::POST, "/v1/memory/delete")
             .with_json(request)?
             .send_for_json()
             .await

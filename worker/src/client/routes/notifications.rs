@@ -1,4 +1,4 @@
-//! Who is told of what needs them, and what became of it: listed, tried again, for a try.
+//! Notification targets and deliveries: list, retry, drop, test.
 
 use docket_schema::{
     api::{
@@ -12,10 +12,10 @@ use reqwest::Method;
 use crate::client::{ClientError, CoordinatorClient};
 
 impl CoordinatorClient {
-    /// Targets and notifications, the newest first.
+    /// Lists targets and notifications, newest first.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_notifications(
         &self,
         query: &NotificationQuery,
@@ -27,10 +27,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Tells once more who did not take it. Safe to repeat.
+    /// Retries failed deliveries of a notification. Safe to repeat.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`, or `wrong_state` where all took it.
+    /// [`ClientError::Problem`] with `not_found`, or `wrong_state` if all deliveries succeeded.
     pub async fn retry_notification(
         &self,
         id: NotificationId,
@@ -40,10 +40,10 @@ impl CoordinatorClient {
         self.build_call("retry a notification", Method::POST, &path).with_json(request)?.send_for_json().await
     }
 
-    /// Gives up what somebody did not take. Safe to repeat.
+    /// Gives up the undelivered part of a notification. Safe to repeat.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`, or `wrong_state` where nothing of it is left to be told.
+    /// [`ClientError::Problem`] with `not_found`, or `wrong_state` if nothing is left to deliver.
     pub async fn drop_notification(
         &self,
         id: NotificationId,
@@ -53,15 +53,15 @@ impl CoordinatorClient {
         self.build_call("drop a notification", Method::POST, &path).with_json(request)?.send_for_json().await
     }
 
-    /// Tells targets something, for a try. Sent again it is another try.
+    /// Sends a test notification. Every call sends another one.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found` where there is no such target.
+    /// [`ClientError::Problem`] with `not_found` if there is no such target.
     pub async fn test_notification(
         &self,
         request: &TestNotificationRequest,
     ) -> Result<NotificationView, ClientError> {
-        self.build_call("try notifications", Method::POST, "/v1/notifications/test")
+        self.build_call("send a test notification", Method::POST, "/v1/notifications/test")
             .with_json(request)?
             .send_for_json()
             .await

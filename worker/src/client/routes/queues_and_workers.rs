@@ -1,4 +1,4 @@
-//! Queues, workers, the inbox: how they stand, pause, limit, drain; and why a task does not run.
+//! Queues, workers and the inbox: list, pause, limit, drain; and why a task does not run.
 
 use std::fmt::Write as _;
 
@@ -11,28 +11,28 @@ use reqwest::Method;
 use crate::client::{ClientError, CoordinatorClient};
 
 impl CoordinatorClient {
-    /// What keeps a task from running.
+    /// Returns what keeps a task from running.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`.
+    /// [`ClientError::Problem`] with `not_found` if there is no such task.
     pub async fn explain_task(&self, task: TaskId) -> Result<WhyView, ClientError> {
-        self.build_call("ask why a task does not run", Method::GET, &format!("/v1/tasks/{task}/why"))
+        self.build_call("explain why a task does not run", Method::GET, &format!("/v1/tasks/{task}/why"))
             .send_for_json()
             .await
     }
 
-    /// Every queue with tasks or settings.
+    /// Lists every queue with tasks or settings.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_queues(&self) -> Result<QueueList, ClientError> {
         self.build_call("list queues", Method::GET, "/v1/queues").send_for_json().await
     }
 
-    /// Sets what is named of a queue. Safe to repeat.
+    /// Changes the given settings of a queue. Safe to repeat.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn set_queue(
         &self,
         name: &QueueName,
@@ -44,10 +44,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Lets a worker take no more and end. Safe to repeat.
+    /// Drains a worker: it takes no more tasks and then exits. Safe to repeat.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`.
+    /// [`ClientError::Problem`] with `not_found` if there is no such worker.
     pub async fn drain_worker(&self, incarnation: IncarnationId) -> Result<(), ClientError> {
         let path = format!("/v1/workers/{incarnation}/drain");
         let answer =
@@ -55,28 +55,28 @@ impl CoordinatorClient {
         answer.send_for_json::<DrainWorkerRequest>().await.map(drop)
     }
 
-    /// What applications enqueued and no coordinator has made tasks of.
+    /// Lists inbox entries that have not become tasks.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_inbox(&self) -> Result<InboxList, ClientError> {
         self.build_call("list the inbox", Method::GET, "/v1/inbox").send_for_json().await
     }
 
-    /// Drops a row of the inbox.
+    /// Deletes an inbox row.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`.
+    /// [`ClientError::Problem`] with `not_found` if there is no such row.
     pub async fn drop_inbox_row(&self, row: &str) -> Result<(), ClientError> {
-        self.update_inbox_row("drop what was enqueued", row, "drop").await
+        self.update_inbox_row("drop an inbox row", row, "drop").await
     }
 
-    /// Has a row of the inbox looked at once more. Safe to repeat.
+    /// Schedules an inbox row for another attempt. Safe to repeat.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`.
+    /// [`ClientError::Problem`] with `not_found` if there is no such row.
     pub async fn retry_inbox_row(&self, row: &str) -> Result<(), ClientError> {
-        self.update_inbox_row("look at what was enqueued once more", row, "retry").await
+        self.update_inbox_row("retry an inbox row", row, "retry").await
     }
 
     async fn update_inbox_row(&self, doing: &'static str, row: &str, act: &str) -> Result<(), ClientError> {
@@ -86,7 +86,7 @@ impl CoordinatorClient {
     }
 }
 
-/// A row's id is whatever an application wrote.
+/// A row's id is arbitrary text written by an application.
 fn percent_encode(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' {

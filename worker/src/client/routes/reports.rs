@@ -1,4 +1,4 @@
-//! What runs cost and how well tasks went.
+//! Reports on the cost of runs and the outcomes of tasks.
 
 use docket_schema::api::{CostPage, CostQuery, MetricsPage, MetricsQuery, OverviewResponse};
 use reqwest::Method;
@@ -6,20 +6,20 @@ use reqwest::Method;
 use crate::client::{ClientError, CoordinatorClient};
 
 impl CoordinatorClient {
-    /// How everything stands, what needs a person first.
+    /// Returns the overview, starting with items that need a person.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn get_overview(&self) -> Result<OverviewResponse, ClientError> {
-        self.build_call("ask how everything stands", Method::GET, "/v1/overview").send_for_json().await
+        self.build_call("read the overview", Method::GET, "/v1/overview").send_for_json().await
     }
 
-    /// A page of what runs cost.
+    /// Returns a page of the runs' costs.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`.
+    /// [`ClientError::Problem`] with `not_found` if the query names something that does not exist.
     pub async fn get_cost(&self, query: &CostQuery) -> Result<CostPage, ClientError> {
-        self.build_call("ask what runs cost", Method::GET, "/v1/cost")
+        self.build_call("read costs", Method::GET, "/v1/cost")
             .with_optional_query("run", query.run)
             .with_optional_query("task", query.task)
             .with_optional_query("batch", query.batch)
@@ -32,12 +32,12 @@ impl CoordinatorClient {
             .await
     }
 
-    /// A page of how well tasks went.
+    /// Returns a page of task metrics.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`.
+    /// [`ClientError::Problem`] with `not_found` if the query names something that does not exist.
     pub async fn get_metrics(&self, query: &MetricsQuery) -> Result<MetricsPage, ClientError> {
-        self.build_call("ask how well tasks went", Method::GET, "/v1/metrics")
+        self.build_call("read metrics", Method::GET, "/v1/metrics")
             .with_optional_query("task", query.task)
             .with_optional_query("batch", query.batch)
             .with_optional_query("from", query.from)

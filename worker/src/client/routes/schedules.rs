@@ -9,28 +9,28 @@ use reqwest::Method;
 use crate::client::{ClientError, CoordinatorClient};
 
 impl CoordinatorClient {
-    /// Every schedule.
+    /// Lists all schedules.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_schedules(&self) -> Result<ScheduleList, ClientError> {
         self.build_call("list schedules", Method::GET, "/v1/schedules").send_for_json().await
     }
 
-    /// A schedule.
+    /// Returns one schedule.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`.
+    /// [`ClientError::Problem`] with `not_found` if it does not exist.
     pub async fn get_schedule(&self, name: &ScheduleName) -> Result<ScheduleView, ClientError> {
         self.build_call("show a schedule", Method::GET, &format!("/v1/schedules/{name}"))
             .send_for_json()
             .await
     }
 
-    /// Makes a schedule. Safe to repeat.
+    /// Creates or replaces a schedule. Safe to repeat.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `wrong_state` where there is one of this name that it is not to replace.
+    /// [`ClientError::Problem`] with `wrong_state` if the name is taken and the request does not replace it.
     pub async fn set_schedule(
         &self,
         name: &ScheduleName,
@@ -40,10 +40,10 @@ impl CoordinatorClient {
         self.build_call("set a schedule", Method::POST, &path).with_json(request)?.send_for_json().await
     }
 
-    /// Lets a schedule rest, or go on. Safe to repeat.
+    /// Pauses or unpauses a schedule. Safe to repeat.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`.
+    /// [`ClientError::Problem`] with `not_found` if it does not exist.
     pub async fn pause_schedule(
         &self,
         name: &ScheduleName,
@@ -57,10 +57,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Ends a schedule; its tasks stay.
+    /// Removes a schedule; its tasks are kept.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`.
+    /// [`ClientError::Problem`] with `not_found` if it does not exist.
     pub async fn remove_schedule(&self, name: &ScheduleName) -> Result<(), ClientError> {
         let path = format!("/v1/schedules/{name}/remove");
         let answer =
@@ -68,10 +68,10 @@ impl CoordinatorClient {
         answer.send_for_json::<ScheduleActRequest>().await.map(drop)
     }
 
-    /// Gives a schedule's task now. Safe to repeat.
+    /// Creates a schedule's task now. Safe to repeat.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found`.
+    /// [`ClientError::Problem`] with `not_found` if it does not exist.
     pub async fn run_schedule(
         &self,
         name: &ScheduleName,

@@ -1,4 +1,4 @@
-//! Calls about many tasks: lists, batches, acts on all that a filter means.
+//! Calls about many tasks: lists, batches, bulk actions on a filter's matches.
 
 use docket_schema::{
     api::{
@@ -12,14 +12,14 @@ use reqwest::Method;
 
 use crate::client::{ClientError, CoordinatorClient};
 
-/// How long a page of a bulk act may take: hundreds of commands, on a disk that is slow.
+/// Time limit for a page of a bulk action: hundreds of commands on a slow disk.
 const BULK_WAIT_MS: u64 = 60_000;
 
 impl CoordinatorClient {
-    /// A page of tasks.
+    /// Returns a page of tasks.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_tasks(&self, query: &TaskQuery) -> Result<TaskPage, ClientError> {
         self.build_call("list tasks", Method::GET, "/v1/tasks")
             .with_optional_query("state", query.state.as_ref())
@@ -37,30 +37,30 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Does one thing to a page of tasks.
+    /// Applies one action to a page of tasks.
     ///
     /// # Errors
-    /// [`ClientError`]; a part of the page may be done then, and the same page may be sent again.
+    /// [`ClientError`]; part of the page may then be done, and the same page can be sent again.
     pub async fn apply_bulk_action(&self, request: &BulkRequest) -> Result<BulkResponse, ClientError> {
-        self.build_call("act on tasks", Method::POST, "/v1/tasks/bulk")
+        self.build_call("apply a bulk action", Method::POST, "/v1/tasks/bulk")
             .with_server_wait(BULK_WAIT_MS)
             .with_json(request)?
             .send_for_json()
             .await
     }
 
-    /// How a batch stands.
+    /// Returns the state of a batch.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn get_batch(&self, batch: BatchId) -> Result<BatchView, ClientError> {
         self.build_call("read a batch", Method::GET, &format!("/v1/batches/{batch}")).send_for_json().await
     }
 
-    /// Sets what a batch may use. Safe to repeat.
+    /// Sets a batch's budget. Safe to repeat.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn set_budget(
         &self,
         batch: BatchId,
@@ -74,10 +74,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// The batches of the newest tasks.
+    /// Lists the batches of the newest tasks.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_batches(&self) -> Result<BatchList, ClientError> {
         self.build_call("list batches", Method::GET, "/v1/batches").send_for_json().await
     }

@@ -1,4 +1,4 @@
-//! The routes, one method each. Blobs and following have files of their own.
+//! Task and run routes, one method each.
 
 use docket_schema::{
     api::{
@@ -18,24 +18,24 @@ use reqwest::Method;
 
 use crate::client::{ClientError, CoordinatorClient};
 
-/// Which history of a run is wanted.
+/// The extent of a run's history to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HistoryScope {
     /// The run's own stream.
     Own,
-    /// What it shares with its parents first, then its own.
+    /// The history shared with its ancestors first, then its own.
     WithAncestors,
 }
 
-/// How long a part of the check may take: with the first, the database looks through its own file.
+/// Time limit for one part of the check: in the first part, the database checks its own file.
 const BLOB_CHECK_WAIT_MS: u64 = 30 * 60 * 1000;
 
 impl CoordinatorClient {
-    /// Appends events to a run's stream. Safe to repeat: the same events under the same epoch at
-    /// the same place are answered as the first time.
+    /// Appends events to a run's stream. Safe to repeat: the same events under the same epoch at the same
+    /// position get the same response.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `wrong_seq` (and what is missing), `fenced`, `lease_expired`,
+    /// [`ClientError::Problem`] with `wrong_seq` (and the missing events), `fenced`, `lease_expired`,
     /// `ended`, `blob_missing`.
     pub async fn append(&self, run: RunId, request: &AppendRequest) -> Result<AppendResponse, ClientError> {
         self.build_call("append events", Method::POST, &format!("/v1/runs/{run}/append"))
@@ -44,35 +44,35 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Gives work of a run away to a child task. Safe to repeat: it makes one child.
+    /// Delegates work of a run to a child task. Safe to repeat: it creates one child.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn delegate(
         &self,
         run: RunId,
         request: &DelegateRequest,
     ) -> Result<DelegateResponse, ClientError> {
-        self.build_call("give work away", Method::POST, &format!("/v1/runs/{run}/delegate"))
+        self.build_call("delegate work", Method::POST, &format!("/v1/runs/{run}/delegate"))
             .with_json(request)?
             .send_for_json()
             .await
     }
 
-    /// The tasks that a run gave away.
+    /// Lists the tasks that a run delegated.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_children(&self, run: RunId) -> Result<ChildList, ClientError> {
-        self.build_call("read what a run gave away", Method::GET, &format!("/v1/runs/{run}/children"))
+        self.build_call("list a run's children", Method::GET, &format!("/v1/runs/{run}/children"))
             .send_for_json()
             .await
     }
 
-    /// A page of a run's own stream: events after `after`, at most `limit`.
+    /// Returns a page of a run's own stream: at most `limit` events after `after`.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_events(
         &self,
         run: RunId,
@@ -86,10 +86,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// All events of a run.
+    /// Returns all events of a run.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn all_events(&self, run: RunId, lineage: HistoryScope) -> Result<Vec<Envelope>, ClientError> {
         match lineage {
             HistoryScope::WithAncestors => {
@@ -104,7 +104,7 @@ impl CoordinatorClient {
                     let page = self.list_events(run, after, Some(PAGE_EVENTS_MAX)).await?;
                     let more = page.more;
                     all.extend(page.events);
-                    // A page that says "more" and brings nothing would be asked for without end.
+                    // An empty page that claims to have more would be requested forever.
                     match all.last().map(|event: &Envelope| event.seq) {
                         Some(last) if more && last > after => after = last,
                         _ => return Ok(all),
@@ -114,10 +114,10 @@ impl CoordinatorClient {
         }
     }
 
-    /// A page of any stream.
+    /// Returns a page of any stream.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_stream_events(
         &self,
         stream: &StreamId,
@@ -132,26 +132,26 @@ impl CoordinatorClient {
             .await
     }
 
-    /// A page of the whole log in order of position.
+    /// Returns a page of the complete log, ordered by position.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_log_events(
         &self,
         after: Position,
         limit: Option<u32>,
     ) -> Result<EventPage, ClientError> {
-        self.build_call("read the feed", Method::GET, "/v1/feed")
+        self.build_call("read the log", Method::GET, "/v1/feed")
             .with_query("after", after)
             .with_optional_query("limit", limit)
             .send_for_json()
             .await
     }
 
-    /// A page of all streams and their heads, in the order of their names.
+    /// Returns a page of all streams and their heads, ordered by name.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn list_streams(&self, after: Option<&StreamId>) -> Result<StreamPage, ClientError> {
         self.build_call("list streams", Method::GET, "/v1/streams")
             .with_optional_query("after", after)
@@ -159,10 +159,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Lets the coordinator read a part of its blobs and hash them again.
+    /// Makes the coordinator read a part of its blobs and verify their hashes.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn check_blobs(&self, after: Option<BlobHash>) -> Result<BlobCheckResponse, ClientError> {
         self.build_call("check blobs", Method::GET, "/v1/blobs/check")
             .with_optional_query("after", after)
@@ -171,60 +171,60 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Puts tasks into the backlog. Safe to repeat only where the request brings its ids.
+    /// Submits tasks. Safe to repeat only if the request contains their ids.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn submit(&self, request: &SubmitRequest) -> Result<SubmitResponse, ClientError> {
         self.build_call("submit tasks", Method::POST, "/v1/tasks").with_json(request)?.send_for_json().await
     }
 
-    /// One task and its runs.
+    /// Returns one task and its runs.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn get_task(&self, id: TaskId) -> Result<TaskView, ClientError> {
         self.build_call("read a task", Method::GET, &format!("/v1/tasks/{id}")).send_for_json().await
     }
 
-    /// One run.
+    /// Returns one run.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn get_run(&self, id: RunId) -> Result<RunView, ClientError> {
         self.build_call("read a run", Method::GET, &format!("/v1/runs/{id}")).send_for_json().await
     }
 
-    /// The tasks and runs whose id begins, or ends, with `digits`.
+    /// Returns the tasks and runs whose id begins or ends with `digits`.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn resolve_id(&self, digits: &str) -> Result<ResolveResponse, ClientError> {
-        // Only what an id is made of may stand in the path.
+        // Only characters of an id may appear in the path.
         let digits: String = digits.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
         self.build_call("look up an id", Method::GET, &format!("/v1/resolve/{digits}")).send_for_json().await
     }
 
-    /// What the coordinator is, and how the queue stands.
+    /// Returns the coordinator's version and state, and the state of the queue.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn get_status(&self) -> Result<CoordinatorStatus, ClientError> {
         self.build_call("read the status", Method::GET, "/v1/status").send_for_json().await
     }
 
-    /// Whether the coordinator and its store answer, and whether its clock was stepped.
+    /// Checks whether the coordinator and its store respond, and whether its clock was stepped.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with the reason where it is not ready.
+    /// [`ClientError::Problem`] with the reason if it is not ready.
     pub async fn check_ready(&self) -> Result<HealthResponse, ClientError> {
-        self.build_call("ask whether the coordinator is ready", Method::GET, "/readyz").send_for_json().await
+        self.build_call("check whether the coordinator is ready", Method::GET, "/readyz").send_for_json().await
     }
 
-    /// Cancels a task, running or not; gives it as it is then.
+    /// Cancels a task, running or not; returns the updated task.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn cancel(&self, task: TaskId, reason: &str) -> Result<TaskRecord, ClientError> {
         let act = CancelTaskRequest { reason: reason.to_owned() };
         self.build_call("cancel a task", Method::POST, &format!("/v1/tasks/{task}/cancel"))
@@ -236,7 +236,7 @@ impl CoordinatorClient {
     /// Puts an ended task back into the backlog.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn retry(&self, task: TaskId, act: &RetryRequest) -> Result<TaskRecord, ClientError> {
         self.build_call("retry a task", Method::POST, &format!("/v1/tasks/{task}/retry"))
             .with_json(act)?
@@ -244,21 +244,22 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Answers what a blocked run asked; its task is available then.
+    /// Answers a blocked run's question, which makes its task available.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `wrong_state` where it waits for nobody's answer, or `text` says nothing.
+    /// [`ClientError::Problem`] with `wrong_state` if the task is not waiting for an answer, or `text` is
+    /// blank.
     pub async fn answer_task(&self, task: TaskId, text: &str) -> Result<TaskRecord, ClientError> {
         let answer = AnswerRequest { text: text.to_owned() };
         let path = format!("/v1/tasks/{task}/answer");
         self.build_call("answer a task", Method::POST, &path).with_json(&answer)?.send_for_json().await
     }
 
-    /// Lets a task rest: one that no worker has at once, a run under way at its next turn. Gives the task as
-    /// it is then.
+    /// Pauses a task: immediately if no worker has it, otherwise at the run's next turn. Returns the updated
+    /// task.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `wrong_state` where it has ended or waits for something else.
+    /// [`ClientError::Problem`] with `wrong_state` if it has ended or waits for something else.
     pub async fn pause(&self, task: TaskId) -> Result<TaskRecord, ClientError> {
         let path = format!("/v1/tasks/{task}/pause");
         self.build_call("pause a task", Method::POST, &path)
@@ -267,10 +268,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Lets a paused task go on where it rested, or takes a pause back that a run has not reached.
+    /// Resumes a paused task where it stopped, or cancels a pause that its run has not reached yet.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `wrong_state` where it is not paused.
+    /// [`ClientError::Problem`] with `wrong_state` if it is not paused.
     pub async fn unpause(&self, task: TaskId) -> Result<TaskRecord, ClientError> {
         let path = format!("/v1/tasks/{task}/unpause");
         self.build_call("unpause a task", Method::POST, &path)
@@ -279,18 +280,18 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Goes on with a run from the end of `turn`, or of its last one, as a new run of its task.
+    /// Continues a run from the end of `turn`, or of its last turn, as a new run of its task.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn resume(&self, run: RunId, turn: Option<u32>) -> Result<ResumeResponse, ClientError> {
         self.resume_with(run, &ResumeRequest { turn, ..ResumeRequest::default() }).await
     }
 
-    /// The same with all that can be asked.
+    /// Like [`Self::resume`], with all options.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn resume_with(
         &self,
         run: RunId,
@@ -302,12 +303,12 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Makes new tasks that go on from a turn's end of `run`, which is not touched. Safe to repeat:
-    /// the request brings its ids.
+    /// Creates new tasks that continue from the end of a turn of `run`, which is left unchanged. Safe to
+    /// repeat: the request contains their ids.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with `not_found` where there is no such run or turn, `wrong_state`
-    /// where the turn has not ended.
+    /// [`ClientError::Problem`] with `not_found` if there is no such run or turn, `wrong_state` if the turn
+    /// has not ended.
     pub async fn fork(&self, run: RunId, request: &ForkRequest) -> Result<ForkResponse, ClientError> {
         self.build_call("fork a run", Method::POST, &format!("/v1/runs/{run}/fork"))
             .with_json(request)?
@@ -315,31 +316,31 @@ impl CoordinatorClient {
             .await
     }
 
-    /// The tree of runs that share history with `run`.
+    /// Returns the tree of runs that share history with `run`.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn get_lineage(&self, run: RunId) -> Result<LineageView, ClientError> {
         self.build_call("read a run's lineage", Method::GET, &format!("/v1/runs/{run}/lineage"))
             .send_for_json()
             .await
     }
 
-    /// Says something to a run; it hears it before its next decision.
+    /// Sends a message to a run, which receives it before its next decision.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn send_message(&self, run: RunId, text: &str) -> Result<TellResponse, ClientError> {
-        self.build_call("tell a run", Method::POST, &format!("/v1/runs/{run}/tell"))
+        self.build_call("send a message to a run", Method::POST, &format!("/v1/runs/{run}/tell"))
             .with_json(&TellRequest { text: text.to_owned() })?
             .send_for_json()
             .await
     }
 
-    /// Puts a policy in the place of the task's, for this run, from its next turn on.
+    /// Replaces the task's policy for this run, starting with its next turn.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn set_policy(&self, run: RunId, policy: Policy) -> Result<TellResponse, ClientError> {
         self.build_call("change a run's policy", Method::POST, &format!("/v1/runs/{run}/policy"))
             .with_json(&PolicyRequest { policy })?
@@ -347,10 +348,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Asks for work. Safe to repeat: the same number gets the same answer.
+    /// Requests work. Safe to repeat: the same request number gets the same response.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn lease(&self, request: &LeaseRequest) -> Result<LeaseResponse, ClientError> {
         self.build_call("lease tasks", Method::POST, "/v1/lease")
             .with_json(request)?
@@ -359,10 +360,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Renews leases, and waits for news.
+    /// Renews leases and waits for changes.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`] if the call fails.
     pub async fn heartbeat(&self, request: &HeartbeatRequest) -> Result<HeartbeatResponse, ClientError> {
         self.build_call("renew leases", Method::POST, "/v1/heartbeat")
             .with_json(request)?
@@ -371,10 +372,10 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Gives a lease back.
+    /// Releases a lease.
     ///
     /// # Errors
-    /// [`ClientError`]; `fenced`, `wrong_state` or `ended` where it was not held any more.
+    /// [`ClientError`]; `fenced`, `wrong_state` or `ended` if the lease was no longer held.
     pub async fn release(
         &self,
         task: TaskId,

@@ -1,4 +1,4 @@
-//! The Change Plan (D2): its actions, read and checked, each of them one that can be carried out. Pure.
+//! The Change Plan (D2): parses its actions and checks that each can be carried out. Pure.
 
 use std::sync::LazyLock;
 
@@ -17,10 +17,10 @@ use crate::{
     tools,
 };
 
-/// Actions that a plan may have: more are several tasks.
+/// Actions allowed in a plan: a longer one is several tasks.
 const ACTIONS_MAX: usize = 40;
 
-/// What a command may be expected to do.
+/// Values for the expected result of a command.
 const EXPECT_PASS: &str = "pass";
 pub(super) const EXPECT_FAIL: &str = "fail";
 
@@ -29,7 +29,7 @@ struct ChangePlan {
     actions: Vec<ChangePlanAction>,
 }
 
-/// Fields that an action has no use for are left out, or null.
+/// Fields that an action does not use are omitted or null.
 #[derive(Deserialize)]
 struct ChangePlanAction {
     kind: String,
@@ -44,7 +44,7 @@ struct ChangePlanAction {
     expect: Option<String>,
 }
 
-/// Hints as models write them: words, or a list of them.
+/// Hints as models write them: a string, or a list of strings.
 #[derive(Deserialize, Default)]
 #[serde(from = "Value")]
 struct ActionHints(String);
@@ -63,9 +63,9 @@ impl From<Value> for ActionHints {
     }
 }
 
-/// Programs that a plan's commands may start where no policy speaks of them (D9): what builds, tests, formats, looks and
-/// makes. No wall: what starts is within the sandbox, and an interpreter does what it is told. It keeps plans to what
-/// they are for, and whoever wants more says so in a policy.
+/// Programs that a plan's commands may start if no policy mentions them (D9): build tools, tests, formatters,
+/// inspection and file creation. This is not a security boundary: programs run in the sandbox, and an interpreter can
+/// do anything. It keeps plans to their purpose; a policy can allow more.
 const ALLOWED_PROGRAMS: [&str; 81] = [
     "./*", "sh", "bash", "ant", "awk", "basename", "black", "bundle", "bun", "cargo", "cat", "cd", "clang",
     "cmake", "cmp", "composer", "cp", "ctest", "cut", "date", "deno", "diff", "dirname", "dotnet", "echo",
@@ -95,10 +95,10 @@ static DEFAULT_COMMAND_POLICY: LazyLock<Policy> = LazyLock::new(|| {
     Policy { default: RuleVerdict::Deny, rules, network: None }
 });
 
-/// The steps of a plan; commands of the list alone where that `is_listed`.
+/// Parses the steps of a plan, with commands from the list only if `is_listed`.
 ///
 /// # Errors
-/// What is wrong with it, for whoever plans.
+/// A message about the mistake, for the planner.
 pub(super) fn parse_change_plan(
     said: &str,
     policies: &[Policy],
@@ -161,7 +161,7 @@ fn parse_action(action: ChangePlanAction) -> Result<PlanStep, String> {
     Ok(PlanStep { text: description, kind })
 }
 
-/// Whether policy lets the action be carried out, as far as the plan tells. The call itself is judged all the same.
+/// Checks whether policy allows the action, as far as the plan tells. The call itself is still checked later.
 fn check_policy(step: &PlanStep, policies: &[Policy], is_listed: bool) -> Result<(), String> {
     let (name, args, what) = match &step.kind {
         StepKind::Edit { path, .. } => ("edit_file", json!({ "path": path.to_string() }), path.to_string()),
@@ -171,7 +171,7 @@ fn check_policy(step: &PlanStep, policies: &[Policy], is_listed: bool) -> Result
     let call = ToolUse { call: CallId::for_runtime(0), name: name.to_owned(), args, malformed: None };
     let said = policy::evaluate_policies(policies, &call, RuleScope::NamedPaths);
     match said.ruling {
-        // No rule speaks of it, and no policy has a list of its own.
+        // No rule matches it, and no policy has its own list.
         RuleVerdict::Allow
             if is_listed
                 && said.rule_id == policy::DEFAULT_RULE
@@ -199,7 +199,7 @@ fn check_policy(step: &PlanStep, policies: &[Policy], is_listed: bool) -> Result
     }
 }
 
-/// Whether an action goes with those before it.
+/// Checks that an action is consistent with those before it.
 fn check_consistency(before: &[PlanStep], step: &PlanStep) -> Result<(), String> {
     for (nth, other) in before.iter().enumerate() {
         match (&other.kind, &step.kind) {
@@ -239,7 +239,7 @@ fn check_consistency(before: &[PlanStep], step: &PlanStep) -> Result<(), String>
     Ok(())
 }
 
-/// Both, where the one would have to be the other's folder.
+/// Returns both paths if one would have to be the other's folder.
 fn folder_conflict<'a>(
     folder: &'a WorkspacePath,
     file: &'a WorkspacePath,
@@ -327,7 +327,7 @@ mod tests {
             commands: vec![command.to_owned()],
             ..DEFAULT_COMMAND_POLICY.rules[0].clone()
         };
-        // What a child is denied says nothing of the rest; a rule that allows, or asks, does.
+        // Rules that deny to a child say nothing about the rest; a rule that allows or asks does.
         let denies = Policy { rules: vec![rule("given", RuleVerdict::Deny, "sudo *")], ..Policy::default() };
         let asks = Policy { rules: vec![rule("asks", RuleVerdict::Ask, "rm *")], ..Policy::default() };
         let taken = |command: &str, policies: &[Policy], is_listed| {
@@ -363,7 +363,7 @@ mod tests {
         );
     }
 
-    /// Plans of older logs were taken by it: another list goes with another number of `role_rules`.
+    /// Plans in older logs were accepted under this list: changing it requires a new `role_rules` number.
     #[test]
     fn allowed_programs_match_the_snapshot() {
         insta::assert_snapshot!(ALLOWED_PROGRAMS.join("\n"));

@@ -1,9 +1,9 @@
-//! Whether a failure is that of one file which the run wrote, so that whoever writes can mend it (D5): by the files that
-//! the failure names. Pure.
+//! Attributes a failure to a single file that the run wrote, so that the coder can fix it (D5), based on the files
+//! that the failure names. Pure.
 //!
-//! A failure that names several files which the run did not touch is one of how things go together, and the architect's.
-//! One such file may be there: the test that saw it. Files outside of the workspace (an interpreter's, a package's) say
-//! nothing.
+//! A failure that names several files the run did not touch concerns their interaction, and goes to the architect.
+//! One such file is allowed: the test that detected it. Files outside the workspace (of an interpreter or a package)
+//! do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,20 +15,20 @@ use docket_schema::{
 use super::super::roles::role_conversation;
 use crate::tools;
 
-/// Files that a failure may name beside those that were written.
+/// Files that a failure may name in addition to written ones.
 const UNWRITTEN_FILES_MAX: usize = 1;
 
-/// Endings of files that hold source text.
+/// Extensions of source files.
 const SOURCE_EXTENSIONS: [&str; 36] = [
     "py", "pyi", "rs", "js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts", "vue", "svelte", "go", "java",
     "kt", "scala", "c", "h", "cc", "cpp", "cxx", "hpp", "hh", "m", "swift", "cs", "rb", "php", "sh", "bash",
     "lua", "ex", "exs", "sql", "css",
 ];
 
-/// Folders of what is installed, wherever they stand.
+/// Folders of installed packages, at any depth.
 const INSTALLED_FOLDERS: [&str; 4] = ["site-packages", "node_modules", ".venv", "vendor"];
 
-/// The written file that a failure is about; none where it is not one file's.
+/// Returns the written file that a failure is about; `None` if it is not a single one.
 pub(super) fn find_faulty_file(
     said: &[&Content],
     written: &BTreeSet<WorkspacePath>,
@@ -49,15 +49,15 @@ pub(super) fn find_faulty_file(
     if others.len() > UNWRITTEN_FILES_MAX {
         return None;
     }
-    // The one that is named most often; of those the last, where a trace ends. A test is not what is wrong, as long as
-    // something else may be: it would only be made to agree.
+    // The file named most often; on a tie the last one, where a trace ends. A test is not blamed as long as another
+    // file may be at fault: it would only be adapted to the bug.
     let most =
         times.into_iter().max_by_key(|(path, named)| (!is_test_file(path), *named)).map(|(path, _)| path);
     let only = || written.iter().next().filter(|_| written.len() == 1);
     most.or_else(only).cloned()
 }
 
-/// The file that the failed final checks are about.
+/// Returns the file that the failed final checks are about.
 pub(super) fn faulty_file_of_checks(run: &RunState) -> Option<WorkspacePath> {
     let said: Vec<&Content> = run.engine_state.failed_checks.iter().map(|check| &check.content).collect();
     find_faulty_file(&said, &run.files_written)
@@ -74,7 +74,7 @@ fn is_test_file(path: &WorkspacePath) -> bool {
     of_name || of_folder || stem.starts_with("test_") || stem == "conftest"
 }
 
-/// The files of the workspace that a text names, each as often as it does.
+/// Returns the files of the workspace that a text names, with repetitions.
 fn mentioned_files(text: &str) -> impl Iterator<Item = WorkspacePath> {
     let is_part = |c: char| c.is_alphanumeric() || "_-./+@".contains(c);
     text.split(move |c| !is_part(c)).filter_map(|word| {
@@ -100,10 +100,10 @@ mod tests {
             "tests/test_a.py:4: in test_f\n    assert f() == 2\na.py:2: in f\n    return g()\nE  NameError";
         for (said, written, whose) in [
             (pytest, vec!["a.py"], Some("a.py")),
-            // The test alone saw it, and one file was written.
+            // Only the test detected it, and one file was written.
             ("FAILED tests/test_a.py::test_f - assert 1 == 2", vec!["a.py"], Some("a.py")),
             ("Traceback: AssertionError", vec!["a.py"], Some("a.py")),
-            // Two were written, and none of them is named.
+            // Two files were written, and the failure names neither.
             ("FAILED tests/test_a.py::test_f - assert 1 == 2", vec!["a.py", "b.py"], None),
             ("Traceback: AssertionError", vec!["a.py", "b.py"], None),
             (
@@ -111,13 +111,13 @@ mod tests {
                 vec!["src/a.rs", "src/b.rs"],
                 Some("src/b.rs"),
             ),
-            // A test that was written, too, is not made to agree.
+            // A test that the run wrote is not adapted to the bug either.
             (pytest, vec!["a.py", "tests/test_a.py"], Some("a.py")),
             ("tests/test_a.py:4: NameError", vec!["a.py", "tests/test_a.py"], Some("tests/test_a.py")),
-            // It goes through files that nobody touched.
+            // The trace passes through files that the run did not touch.
             ("x.py:1\ny.py:2\na.py:3", vec!["a.py"], None),
             ("tests/test_a.py:1\nconftest.py:2", vec!["a.py"], None),
-            // What is installed, and versions and calls, are no files of the workspace.
+            // Installed files, versions and calls are not files of the workspace.
             (
                 "/usr/lib/python3.12/unittest/case.py\nlib/site-packages/x/y.py\nz.py in 0.01s a.f()",
                 vec!["a.py"],

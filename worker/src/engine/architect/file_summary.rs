@@ -1,18 +1,18 @@
-//! What was done to a file, in a few lines, for whoever changes it next (D6). Pure.
+//! Summarizes the changes to a file in a few lines for the next change of it (D6). Pure.
 //!
-//! The words are the plan's for the step, and what the patch itself shows: its lines, and the definitions among them. They
-//! are not the coder's: it answers with a patch alone, and nothing has to be asked, or believed, for what stands there.
+//! The text comes from the plan's step and from the patch itself: its lines, and the definitions among them. Nothing
+//! comes from the coder, which replies with a patch alone, so nothing has to be requested or trusted.
 
 use docket_schema::{content::Content, run::FinishedCall};
 
-/// Entries that a summary keeps, the last ones, and characters of one.
+/// Most recent entries kept in a summary, and characters of one.
 const ENTRIES_MAX: usize = 8;
 const ENTRY_CHARS_MAX: usize = 240;
-/// Definitions that an entry names, and characters of one.
+/// Definitions named by an entry, and characters of one.
 const DEFINITIONS_MAX: usize = 4;
 const DEFINITION_CHARS_MAX: usize = 60;
 
-/// Words with which a line begins that defines something.
+/// First words of lines that define something.
 const DEFINITION_KEYWORDS: [&str; 20] = [
     "def",
     "class",
@@ -35,11 +35,11 @@ const DEFINITION_KEYWORDS: [&str; 20] = [
     "void",
     "object",
 ];
-/// Words that may stand before these.
+/// Modifiers that may precede them.
 const MODIFIER_KEYWORDS: [&str; 9] =
     ["pub", "async", "export", "default", "public", "private", "protected", "abstract", "final"];
 
-/// The summary with the patch that `done` applied.
+/// Appends an entry for the patch that `done` applied to the summary.
 pub(super) fn append_summary_entry(before: Option<&str>, step: &str, done: Option<&FinishedCall>) -> String {
     let entry = match done {
         Some(done) => format_entry(step, done),
@@ -78,7 +78,7 @@ fn format_entry(step: &str, done: &FinishedCall) -> String {
     text.chars().take(ENTRY_CHARS_MAX).collect()
 }
 
-/// The lines that a unified diff adds and removes; what stands around its hunks is none of them.
+/// Returns the lines that a unified diff adds and removes, without the text around its hunks.
 fn changed_lines(text: &str) -> (Vec<&str>, Vec<&str>) {
     let (mut added, mut removed) = (Vec::new(), Vec::new());
     let (mut old, mut new) = (0_usize, 0_usize);
@@ -98,7 +98,7 @@ fn changed_lines(text: &str) -> (Vec<&str>, Vec<&str>) {
     (added, removed)
 }
 
-/// How many lines a hunk has on each side, of its head `@@ -1,2 +1,3 @@`.
+/// Parses the line counts of a hunk header `@@ -1,2 +1,3 @@`.
 fn parse_hunk_lengths(line: &str) -> Option<(usize, usize)> {
     let mut sides = line.strip_prefix("@@ -")?.split(" @@").next()?.split(" +");
     let mut length = || {
@@ -108,13 +108,13 @@ fn parse_hunk_lengths(line: &str) -> Option<(usize, usize)> {
     Some((length()?, length()?))
 }
 
-/// What a line defines: its head, without its body.
+/// Returns the head of a definition, without its body.
 fn definition_head(line: &str) -> Option<String> {
     let mut words = line.split_whitespace().skip_while(|word| MODIFIER_KEYWORDS.contains(word));
     let first = words.next()?;
     let name = words.next()?;
     let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_');
-    // A local of a body is nobody else's.
+    // Local variables of a body do not matter to others.
     let is_local = matches!(first, "let" | "var" | "const") && line.starts_with([' ', '\t']);
     if !DEFINITION_KEYWORDS.contains(&first) || !is_name || is_local {
         return None;

@@ -1,4 +1,4 @@
-//! What each role of `architect` is told: its words, and how a conversation of it begins. Pure.
+//! Prompts of the `architect` roles: their instructions and the openings of their conversations. Pure.
 
 use docket_schema::{
     content::Content,
@@ -7,7 +7,7 @@ use docket_schema::{
 
 use super::{super::roles::role_conversation, change_plan};
 
-/// Characters of what a step came to, where it is told to others.
+/// Characters of a step's output when it is reported to other roles.
 const OUTPUT_CHARS_MAX: usize = 1500;
 
 pub(super) const ARCHITECT_PROMPT: &str = "\
@@ -42,7 +42,7 @@ Answer with one JSON object and nothing else: {\"verdict\": \"accept\", \"reason
 {\"verdict\": \"reject\", \"reason\": \"what is missing or wrong, so that somebody else can plan it\"}.
 ";
 
-/// The architect's first message: the task; and after a plan that came to nothing, all that is known of why.
+/// Returns the architect's first message: the task, and after a failed plan everything known about the failure.
 pub(super) fn architect_opening(run: &RunState, pins: &RunStarted) -> Vec<Content> {
     let mut opening = vec![role_conversation::task_content(pins)];
     let work = &run.engine_state;
@@ -69,7 +69,7 @@ pub(super) fn architect_opening(run: &RunState, pins: &RunStarted) -> Vec<Conten
     opening
 }
 
-/// What the steps came to, in order.
+/// Renders the results of the steps, in order.
 fn format_step_results(run: &RunState) -> Option<Content> {
     let lines = run.engine_state.finished_steps.iter().map(|end| {
         let how = if end.success { "is done" } else { "failed" };
@@ -79,7 +79,7 @@ fn format_step_results(run: &RunState) -> Option<Content> {
     (!lines.is_empty()).then(|| format!("What your actions came to:\n{}", lines.join("\n")).into())
 }
 
-/// What the coder is told of its step.
+/// Returns the coder's instructions for a step.
 pub(super) fn coder_instructions(step: &PlanStep, hints: &str) -> Vec<Content> {
     let mut words: Vec<Content> = vec![format!("What is to be changed: {}", step.text).into()];
     if !hints.trim().is_empty() {
@@ -88,7 +88,7 @@ pub(super) fn coder_instructions(step: &PlanStep, hints: &str) -> Vec<Content> {
     words
 }
 
-/// What the coder is told that mends what was written before.
+/// Returns the coder's instructions for fixing an earlier change.
 pub(super) fn fix_instructions(what: &str, said: Vec<Content>) -> Vec<Content> {
     let mut words: Vec<Content> = vec![
         format!(
@@ -102,7 +102,7 @@ pub(super) fn fix_instructions(what: &str, said: Vec<Content>) -> Vec<Content> {
     words
 }
 
-/// A step that failed, in a line.
+/// Describes a failed step in one line.
 pub(super) fn describe_failed_step(failed: &FinishedStep, steps: &[PlanStep]) -> String {
     let step = steps.get(failed.step as usize);
     let what = match step.map(|step| &step.kind) {
@@ -121,7 +121,7 @@ pub(super) fn describe_failed_step(failed: &FinishedStep, steps: &[PlanStep]) ->
     format!("action {}{what} failed{said}", failed.step + 1)
 }
 
-/// The verifier's first message: the task, what was done, the difference, what the checks said.
+/// Returns the verifier's first message: the task, the steps, the diff, and the results of the checks.
 pub(super) fn verifier_opening(run: &RunState, pins: &RunStarted, changes: &Content) -> Vec<Content> {
     let mut opening = vec![role_conversation::task_content(pins)];
     opening.push(format_plan(run));
@@ -143,7 +143,7 @@ pub(super) fn verifier_opening(run: &RunState, pins: &RunStarted, changes: &Cont
     opening
 }
 
-/// The plan in force.
+/// Renders the current plan.
 fn format_plan(run: &RunState) -> Content {
     let lines = run.engine_state.plan.iter().flatten().enumerate().map(|(nth, step)| {
         let what = match &step.kind {

@@ -1,4 +1,5 @@
-//! The rules of `architect` that real parts cannot bring about at will, one by one: given this log, the decision is that.
+//! The rules of `architect` that integration tests cannot trigger at will, one by one: given this log, expect that
+//! decision.
 
 use docket_schema::{
     content::{BlobRef, Content, WorkspacePath},
@@ -56,7 +57,7 @@ impl ArchitectScenario {
         Self { log }
     }
 
-    /// The next decision that is more than a conclusion, with what is concluded on the way.
+    /// The next decision other than a conclusion, with the conclusions before it.
     fn next_decision(&mut self) -> (Vec<EngineFact>, Decision) {
         let mut all = Vec::new();
         loop {
@@ -73,7 +74,7 @@ impl ArchitectScenario {
         }
     }
 
-    /// Whoever is asked says this.
+    /// The called role replies with this.
     fn reply_as(&mut self, role: &str, text: &str) -> &mut Self {
         let (_, decision) = self.next_decision();
         let Action::CallModel(call) = decision.act else { panic!("{role} is not asked: {decision:?}") };
@@ -82,7 +83,7 @@ impl ArchitectScenario {
         self
     }
 
-    /// The runtime's next call comes to this; gives the call.
+    /// The runtime's next call gets this result; returns the call.
     fn run_call(&mut self, status: ToolStatus, text: &str, facts: ToolFacts) -> (String, Value) {
         let (_, decision) = self.next_decision();
         let Action::RunTools(batch) = &decision.act else { panic!("no call is made: {decision:?}") };
@@ -107,7 +108,7 @@ impl ArchitectScenario {
         args
     }
 
-    /// The coder is shown the file and its patch is applied, with these findings.
+    /// The coder sees the file and its patch is applied, with these findings.
     fn apply_patch(&mut self, found: LintStatus) -> &mut Self {
         self.show_file();
         self.reply_as(CODER, PATCH);
@@ -148,7 +149,7 @@ impl ArchitectScenario {
         self
     }
 
-    /// The checks pass, and the verifier says this.
+    /// The checks pass, and the verifier replies with this.
     fn pass_checks_and_judge(&mut self, said: &str) -> &mut Self {
         self.end_checks(true, "3 passed");
         let (name, _) = self.run_call(ToolStatus::Ok, "--- a/a.py\n+++ b/a.py\n", ToolFacts::default());
@@ -222,7 +223,7 @@ fn coder_uses_its_own_model_and_sees_at_most_its_context_share_of_a_file() {
     }
 }
 
-/// A long log of a check, of 60,000 bytes, and a hint of as many: what the coder begins with keeps to the cap.
+/// A check's log of 60,000 bytes, and a hint of the same size: the coder's opening stays within the limit.
 #[test]
 fn context_cap_bounds_the_coders_whole_opening() {
     let log = format!("a.py:1: the first\n{}the last", "a.py:1: E1 another\n".repeat(3000));
@@ -243,7 +244,7 @@ fn context_cap_bounds_the_coders_whole_opening() {
     assert!(whole.len() > 60_000 && !whole.contains("are left out"), "{}", whole.len());
     let (bytes, capped) = mend(4000);
     let bytes = bytes.expect("the file has its part");
-    // Half of it at the least, and with all else no more than the cap, were the file as long as it may be.
+    // At least half of it, and with everything else no more than the limit even for the longest file.
     assert!(bytes > 5500 && capped.len() > 2000, "{bytes}, {}", capped.len());
     assert!(bytes + capped.len() as u64 <= 12_000, "{bytes}, {}", capped.len());
     for part in ["the first", "are left out", "the last", "total = 1"] {
@@ -284,7 +285,7 @@ fn coder_fixes_linter_findings_once_or_declares_them_intended() {
     );
     play.apply_patch(LintStatus::Clean).assert_next("checks");
     assert_eq!(phase(&play).as_deref(), Some(WRITE_PHASE));
-    // The summary tells of both.
+    // The summary mentions both.
     let summaries: Vec<&String> = play.log.state.engine_state.summaries.values().collect();
     assert_eq!(summaries, ["- return 2 (+0 −0)\n- mended: return 2 (+0 −0)"]);
     let mut play = begun();
@@ -314,7 +315,7 @@ fn command_that_failed_because_of_an_edit_reruns_after_the_fix() {
     let mut play = begun("a.py:2: error");
     play.show_file();
     play.reply_as(CODER, "UNCHANGED").assert_next("ask architect");
-    // It was to fail, or was not let run: nothing in the file is to be mended.
+    // It was expected to fail, or was not allowed to run: nothing in the file needs a fix.
     let fails = plan.replace("\"make\"", "\"make\", \"expect\": \"fail\"");
     let mut play = ArchitectScenario::new();
     play.reply_as(ARCHITECT, &fails)
@@ -326,7 +327,7 @@ fn command_that_failed_because_of_an_edit_reruns_after_the_fix() {
     play.reply_as(ARCHITECT, plan).apply_patch(LintStatus::Clean);
     play.run_call(ToolStatus::Refused, "Refused by policy (x): no", ToolFacts::default());
     play.assert_next("ask architect");
-    // Not its fault, as far as one can tell: the architect's to judge.
+    // Not its fault, as far as can be told: the architect decides.
     begun("x.py:1: error\ny.py:2: error").assert_next("ask architect");
     // Nothing was written at all.
     let mut play = ArchitectScenario::new();
@@ -394,7 +395,7 @@ fn failed_checks_are_fixed_once_per_plan_and_fail_the_run_without_plans_left() {
     let mut play = ArchitectScenario::new();
     play.reply_as(ARCHITECT, EDIT_PLAN).apply_patch(LintStatus::Clean).end_checks(false, "a.py:1: wrong");
     play.apply_patch(LintStatus::Clean).pass_checks_and_judge(r#"{"verdict": "accept"}"#).assert_next("end");
-    // Where it does not lie with the file, nothing is run again in vain.
+    // If the file is not at fault, nothing is rerun needlessly.
     let mut play = ArchitectScenario::new();
     play.reply_as(ARCHITECT, EDIT_PLAN).apply_patch(LintStatus::Clean).end_checks(false, "a.py:1: wrong");
     play.show_file();
@@ -416,7 +417,7 @@ fn user_messages_reach_the_architect() {
     assert!(
         play.opening_text().contains("Add a changelog.") && play.opening_text().contains("something to say")
     );
-    // While something else is the matter, with that.
+    // While another problem is pending, together with it.
     let mut play = ArchitectScenario::new();
     play.reply_as(ARCHITECT, COMMAND_PLAN).end_command(1, "no");
     play.log.push(told());
@@ -425,7 +426,7 @@ fn user_messages_reach_the_architect() {
         play.opening_text().contains("Add a changelog.")
             && play.opening_text().contains("`make`, failed: no")
     );
-    // Behind the end, of a result that was rejected.
+    // After the end, for a rejected result.
     let mut play = ArchitectScenario::new();
     play.reply_as(ARCHITECT, MESSAGE_PLAN)
         .pass_checks_and_judge(r#"{"verdict": "accept"}"#)
@@ -443,7 +444,7 @@ fn user_messages_reach_the_architect() {
     assert!(play.opening_text().contains("There is no changelog."), "{}", play.opening_text());
 }
 
-/// The log tells of each patch that was refused, of the last one as well: there it is counted (E10).
+/// The log records each rejected patch, including the last one: it is counted there (E10).
 #[test]
 fn last_refused_patch_is_recorded_too() {
     let facts = |role_rules: u32, patch: &str| {

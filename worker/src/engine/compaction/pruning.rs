@@ -1,7 +1,7 @@
-//! What an old result is made, where a conversation has become too long: the one place for a strategy of one's own.
+//! Strategies for shortening old results in a conversation that has become too long; the one place to add another.
 //!
-//! A strategy is chosen by what the run pinned, and what it made stands in the log: a run that is replayed reads the
-//! words, not the strategy. Pure. To add one: implement [`Pruning`], and choose it in [`pruning_of`].
+//! The strategy follows from the run's pins, and its output is recorded in the log: a replay reads the text, not the
+//! strategy. Pure. To add one, implement [`PruningStrategy`] and select it in [`pruning_strategy`].
 
 use docket_schema::{
     content::Content,
@@ -12,22 +12,22 @@ use docket_schema::{
 
 use super::result_line::format_result_line;
 
-/// Answers of the model that stay as they are, with the results of their calls, the last ones.
+/// The last replies of the model that stay unchanged, with the results of their calls.
 pub(super) const RETAINED_STEPS: usize = 5;
 
-/// A way to make an old result shorter.
+/// A way to shorten an old result.
 pub(crate) trait PruningStrategy: Sync {
-    /// What stands in the result's place. What is no shorter leaves the result as it is.
+    /// Returns the replacement of a result. If it is not shorter, the result stays unchanged.
     fn prune_result(&self, tool: &ToolUse, content: &Content, is_error: bool) -> String;
 
-    /// How many of the model's last answers, each with its results, it leaves whole where that gains enough to be worth
-    /// it; the usual number where it does not.
+    /// Returns how many of the model's last replies keep their full results if that still saves enough; otherwise the
+    /// usual number applies.
     fn full_result_steps(&self) -> usize {
         RETAINED_STEPS
     }
 }
 
-/// The strategy of a run: by its tools, for only the wide set has one that shows the rest.
+/// Returns the strategy of a run, by its tools: only the wide set has a tool that shows the rest.
 pub(super) fn pruning_strategy(run: &RunState) -> &'static dyn PruningStrategy {
     match run.pins.as_ref().map(|pins| pins.settings.tool_set) {
         Some(ToolSet::Wide) => &HeadTailPruning,
@@ -35,7 +35,7 @@ pub(super) fn pruning_strategy(run: &RunState) -> &'static dyn PruningStrategy {
     }
 }
 
-/// A line: what ran, what came of it, how much that was, and how it began.
+/// One line: the call, its outcome, its size, and its beginning.
 pub(crate) struct OneLinePruning;
 
 impl PruningStrategy for OneLinePruning {
@@ -44,7 +44,7 @@ impl PruningStrategy for OneLinePruning {
     }
 }
 
-/// The beginning and the end, and by which call the rest is read (C6).
+/// The beginning and the end, and the call that reads the rest (C6).
 pub(crate) struct HeadTailPruning;
 
 /// Characters of the beginning.
@@ -58,7 +58,7 @@ impl PruningStrategy for HeadTailPruning {
             return OneLinePruning.prune_result(tool, content, is_error);
         };
         let (chars, note) = (text.chars().count(), omission_note(&tool.call));
-        // What was made shorter before has all that it is to have.
+        // A result that was shortened before is not shortened again.
         if chars <= HEAD_CHARS + TAIL_CHARS || text.contains(&note) {
             return text.clone();
         }
@@ -68,7 +68,7 @@ impl PruningStrategy for HeadTailPruning {
         format!("{head}\n[{left_out} {note}]\n{tail}")
     }
 
-    // An answer and its results are two messages: 24 of them (C6: the last 20 to 30).
+    // A reply and its results are two messages: 24 of them (C6: the last 20 to 30).
     fn full_result_steps(&self) -> usize {
         12
     }
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// A worked example: a strategy of one's own. What is missing is its choice in [`pruning_of`].
+    /// A worked example of a custom strategy. Only its selection in [`pruning_strategy`] is missing.
     struct LastLinePruning;
 
     impl PruningStrategy for LastLinePruning {

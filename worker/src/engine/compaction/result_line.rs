@@ -1,10 +1,10 @@
-//! The line that stands for a call and its result where these go. Pure.
+//! The line that replaces a removed call and its result. Pure.
 
 use docket_schema::{content::Content, message::ToolUse};
 use serde_json::Value;
 
-/// What is left of a call and its result: what ran, what came of it, and how much that was. Of what is such a line
-/// already, that line: what stood there is no longer known here.
+/// Formats what remains of a call and its result: the call, its outcome, and its size. If the content is already such
+/// a line, returns that line: the original is no longer known here.
 pub(super) fn format_result_line(tool: &ToolUse, content: Option<&Content>, is_error: bool) -> String {
     if let Some(line) = content.and_then(|content| cleared_line(tool, content)) {
         return line.to_owned();
@@ -26,7 +26,7 @@ fn format_main_argument(tool: &ToolUse) -> String {
     main.map_or_else(String::new, |main| format!(" `{}`", truncate_bytes(&main.replace('\n', " "), 120)))
 }
 
-/// The line of a result that an earlier compaction cleared.
+/// Returns the line of a result that an earlier compaction cleared.
 pub(super) fn cleared_line<'a>(tool: &ToolUse, content: &'a Content) -> Option<&'a str> {
     let Content::Text(text) = content else { return None };
     let line = text.strip_prefix('[')?.strip_suffix(']')?;
@@ -41,7 +41,7 @@ pub(super) fn content_bytes(content: &Content) -> usize {
     }
 }
 
-/// The beginning of a text, in so many bytes.
+/// Returns the beginning of a text, at most `bytes_max` bytes.
 pub(super) fn truncate_bytes(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! A conversation in two parts, what may go and what stays, and what levels 1 and 2 make of the first.
+//! Splits a conversation into an old and a retained part, and applies levels 1 and 2 to the old one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,34 +15,34 @@ use super::{
 };
 use crate::tools;
 
-/// Results up to this size stay: a line in their place would be no shorter.
+/// Results up to this size stay: a line in their place would not be shorter.
 const VERBOSE_RESULT_BYTES: usize = 400;
-/// Calls that one event names at most: an event has a largest size, and what is left waits for the next.
+/// Calls named by one event: event size is limited, and the rest waits for the next one.
 const CALLS_PER_EVENT_MAX: usize = 500;
 
 /// A conversation in two parts.
 pub(super) struct ConversationSteps<'a> {
-    /// What may go: all between the first message and the answers that stay.
+    /// Removable entries: everything between the first message and the retained replies.
     pub(super) old: Vec<&'a TranscriptEntry>,
-    /// From the first answer that stays.
+    /// Everything from the first retained reply on.
     pub(super) retained: Vec<&'a TranscriptEntry>,
     pub(super) transcript: &'a Transcript,
-    /// Results that point to others, by their calls.
+    /// Calls whose results refer to another call's result.
     pub(super) pointers: BTreeMap<&'a CallId, &'a CallId>,
-    /// What old results are made.
+    /// How old results are shortened.
     pub(super) pruning: &'static dyn PruningStrategy,
 }
 
 /// How far the pure levels go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CompactionLevel {
-    /// Results go even where the answers that stay point to them.
+    /// Results are cleared even if retained replies refer to them.
     ClearAll,
     Clear,
     ClearAndDrop,
 }
 
-/// What a call came to, as the model read it.
+/// The result of a call, as the model read it.
 type CallResult<'a> = (&'a Content, bool);
 
 impl<'a> ConversationSteps<'a> {
@@ -77,7 +77,7 @@ impl<'a> ConversationSteps<'a> {
         parts.filter_map(result).collect()
     }
 
-    /// What levels 1 and 2 do, and how many bytes they gain.
+    /// Applies levels 1 and 2, and returns how many bytes they save.
     pub(super) fn reduce_old_steps(&self, levels: CompactionLevel) -> (Compacted, u64) {
         let results = self.results_by_call();
         let done = PathUsage::from_steps(self, &results);
@@ -97,7 +97,7 @@ impl<'a> ConversationSteps<'a> {
             let goes =
                 levels == CompactionLevel::ClearAndDrop && !calls.is_empty() && calls.iter().all(fruitless);
             if goes && after {
-                // The first message stands before all of these.
+                // The first message comes before all of these.
                 let (from, to) =
                     (self.transcript.prefix_bytes(nth + 1), self.transcript.prefix_bytes(nth + 3));
                 gained += to.saturating_sub(from);
@@ -123,8 +123,8 @@ impl<'a> ConversationSteps<'a> {
         (compacted, gained)
     }
 
-    /// What is cleared beside `done` where only the answers that stay keep their results whole, and how many bytes
-    /// that gains.
+    /// Returns what is cleared in addition to `done` if only the retained replies keep their full results, and how
+    /// many bytes that saves.
     pub(super) fn additional_clears(
         &self,
         done: &Compacted,
@@ -143,8 +143,8 @@ impl<'a> ConversationSteps<'a> {
         (more, gained)
     }
 
-    /// Calls whose results the answers that stay point to: their model wanted to see them now. Where room is in
-    /// need they go all the same.
+    /// Returns the calls whose results the retained replies refer to, because their model wanted to see them now. If
+    /// space is short, they are cleared anyway.
     fn referenced_calls(&self, levels: CompactionLevel) -> BTreeSet<&'a CallId> {
         if levels == CompactionLevel::ClearAll {
             return BTreeSet::new();
@@ -153,28 +153,28 @@ impl<'a> ConversationSteps<'a> {
         kept.filter_map(|tool| self.pointers.get(&tool.call).copied()).collect()
     }
 
-    /// How many answers made these calls.
+    /// Counts the replies that made these calls.
     pub(super) fn count_answers_with_calls(&self, calls: &[CallId]) -> usize {
         let made =
             |said: &&&TranscriptEntry| tool_uses(&said.message.parts).any(|tool| calls.contains(&tool.call));
         self.old.iter().filter(made).count()
     }
 
-    /// Whether anything old stays once this is done.
+    /// Whether any old entry remains after this.
     pub(super) fn can_be_summarized(&self, done: &Compacted) -> bool {
         let answers = self.old.iter().filter(|said| said.message.role == MessageRole::Assistant).count();
         answers > self.count_answers_with_calls(&done.dropped)
     }
 }
 
-/// What later steps made of earlier ones: the last place where each path was read whole, and changed.
+/// How later steps supersede earlier ones: the last position where each path was read in full, and changed.
 struct PathUsage<'a> {
     pointers: BTreeSet<&'a CallId>,
     reads: BTreeMap<&'a str, Vec<(usize, ReadSpan)>>,
     changes: BTreeMap<&'a str, usize>,
 }
 
-/// Lines that a read asked for.
+/// The line range of a read.
 #[derive(Clone, Copy)]
 struct ReadSpan {
     first: u64,
@@ -205,7 +205,7 @@ impl<'a> PathUsage<'a> {
                 let well = results.get(&tool.call).is_some_and(|(_, is_error)| !is_error);
                 let Some(path) = path_argument(tool).filter(|_| well) else { continue };
                 match tool.name.as_str() {
-                    // What only points repeats nothing.
+                    // A reference repeats nothing.
                     "read_file" if done.pointers.contains(&tool.call) => {}
                     "read_file" => done.reads.entry(path).or_default().push((nth, ReadSpan::from_call(tool))),
                     "edit_file" | "create_file" => drop(done.changes.insert(path, nth)),
@@ -216,8 +216,8 @@ impl<'a> PathUsage<'a> {
         done
     }
 
-    /// Nothing follows from it any more: a read that was repeated, a failed change that was mended, a search
-    /// that found nothing.
+    /// Whether nothing depends on the call any more: a read that was repeated, a failed change that was fixed, a
+    /// search that found nothing.
     fn is_obsolete(&self, nth: usize, tool: &ToolUse, results: &BTreeMap<&CallId, CallResult<'_>>) -> bool {
         let Some((content, is_error)) = results.get(&tool.call).copied() else { return false };
         let path = path_argument(tool).unwrap_or_default();

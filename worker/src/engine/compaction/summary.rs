@@ -1,9 +1,9 @@
-//! What stands for the oldest messages once they go: the call that asks a model for it, and the text that is made
-//! by rule where none comes. Pure.
+//! Summaries that replace the oldest messages: the call that requests one from a model, and the text built by rule if
+//! none arrives. Pure.
 //!
-//! The rule adds to the summary that stands there already and never replaces it: one call that failed must not
-//! cost what ten that went well have kept. What does not fit is made shorter from its oldest end, calls first: what
-//! was said and decided is in nothing else that stays.
+//! The rule appends to the existing summary and never replaces it: one failed call must not cost the content of ten
+//! successful ones. If it does not fit, it is shortened from its oldest end, calls first: statements and decisions
+//! exist nowhere else.
 
 use std::collections::BTreeSet;
 
@@ -25,28 +25,28 @@ use super::{
 };
 use crate::model::SUMMARY_REQUEST_MARK;
 
-/// What is asked for, behind [`SUMMARY_MARK`].
+/// The instructions, after [`SUMMARY_REQUEST_MARK`].
 const SUMMARY_INSTRUCTIONS: &str = ", which will no longer be seen after this. Write down what whoever goes \
 on must know: what was found out and where (paths, names, lines), what was decided and why, what was tried and \
 failed, what is still to be done. Facts only, in at most 600 words, no greeting. Do not call a tool and do not go on \
 with the task now.";
-/// And this, where a summary stands there already.
+/// Added if there already is a summary.
 const RESUMMARY_INSTRUCTIONS: &str = " What you write takes the place of the earlier summary behind the task as well: write \
 down again all of it that still holds, its decisions above all.";
 
-/// What a model's summary begins with.
+/// Heading of a model's summary.
 const MODEL_SUMMARY_HEADING: &str = "Summary of the work before this:";
-/// What one begins with that was made by rule, or that part of it which stands behind a model's.
+/// Heading of a summary built by rule, or of the part of it that follows a model's.
 const RULE_SUMMARY_HEADING: &str = "What was done before this, in order:";
 const LATER_WORK_HEADING: &str = "What was done after that, in order:";
-/// What a call's line begins with.
+/// Prefix of a call's line.
 const CALL_LINE_PREFIX: &str = "- called ";
-/// Bytes of what was said, in its line.
+/// Bytes of a message in its line.
 const TEXT_LINE_BYTES_MAX: usize = 300;
-/// Bytes of the line that says how many others are left out.
+/// Bytes of the line that counts the lines left out.
 const LEFT_OUT_BYTES: usize = 48;
 
-/// How lines are made fewer and shorter until they fit, one round after the other, each from the oldest on.
+/// How lines are dropped and shortened until they fit, one round after the other, each from the oldest on.
 const FITTING_ROUNDS: [FittingRound; 7] = [
     FittingRound::DropCalls { keep: 10 },
     FittingRound::Truncate { to: 600 },
@@ -58,18 +58,18 @@ const FITTING_ROUNDS: [FittingRound; 7] = [
 ];
 
 enum FittingRound {
-    /// Lines of calls go, but the last ones.
+    /// Drops lines of calls except the last ones.
     DropCalls { keep: usize },
-    /// What is longer is cut.
+    /// Cuts longer lines.
     Truncate { to: usize },
-    /// Whatever there is goes.
+    /// Drops whatever is left.
     DropRest,
 }
 
-/// The call that asks for a summary of the oldest messages; none where there is nothing old.
+/// Returns the call that requests a summary of the oldest messages; `None` if there are none.
 ///
-/// Its conversation is one message that quotes them: providers take no calls and results without the tools
-/// they are of, and nobody is to use a tool here.
+/// Its conversation is one message that quotes them: providers reject calls and results without their tools, and no
+/// tool may be used here.
 pub(crate) fn summary_call(run: &RunState, pins: &RunStarted) -> Option<ModelCall> {
     let steps = ConversationSteps::from_run(run, RETAINED_STEPS);
     if steps.old.is_empty() {
@@ -103,7 +103,7 @@ pub(crate) fn summary_call(run: &RunState, pins: &RunStarted) -> Option<ModelCal
     })
 }
 
-/// The model that summarizes: the cheap one, where it can take what the main one can.
+/// Returns the summarizing model: the cheap one if its window is as large as the main one's.
 fn summary_model<'a>(run: &RunState, pins: &'a RunStarted) -> (&'a ModelRef, &'a ModelTerms) {
     let chosen = model_choice::choose_model(run, pins);
     match &pins.models.explore {
@@ -151,7 +151,7 @@ fn is_reminder(said: &Content) -> bool {
     matches!(said, Content::Text(said) if nudges::ALL.contains(&said.as_str()))
 }
 
-/// What a model wrote, as it is put in place.
+/// Formats a model's text as it is inserted.
 pub(super) fn format_model_summary(written: &str, bytes_max: usize) -> String {
     format!(
         "{MODEL_SUMMARY_HEADING}\n{}",
@@ -159,7 +159,7 @@ pub(super) fn format_model_summary(written: &str, bytes_max: usize) -> String {
     )
 }
 
-/// A summary without a model: the one that stands there, and behind it these lines.
+/// Builds a summary without a model: the existing one, followed by these lines.
 pub(super) fn format_rule_summary(more: Vec<String>, earlier: Option<&str>, bytes_max: usize) -> String {
     let mut left_out = 0;
     let mut lines: Vec<String> = Vec::new();
@@ -184,7 +184,7 @@ fn parse_left_out_count(line: &str) -> Option<usize> {
     line.strip_prefix("- [")?.strip_suffix(" older lines are left out]")?.parse().ok()
 }
 
-/// What was said in the steps that may go, and a line for each call.
+/// Returns the messages of the removable steps, and a line for each call.
 pub(super) fn summary_lines(steps: &ConversationSteps<'_>) -> Vec<String> {
     let results = steps.results_by_call();
     let mut lines = Vec::new();
@@ -204,7 +204,7 @@ pub(super) fn summary_lines(steps: &ConversationSteps<'_>) -> Vec<String> {
     lines
 }
 
-/// What was said beside these calls.
+/// Returns the messages that accompanied these calls.
 pub(super) fn text_lines_with_calls(steps: &ConversationSteps<'_>, calls: &[CallId]) -> Vec<String> {
     let gone: BTreeSet<&CallId> = calls.iter().collect();
     let made =
@@ -230,7 +230,7 @@ fn first_lines(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).take(4).collect::<Vec<_>>().join(" / ")
 }
 
-/// Makes lines fewer and shorter until they fit in `room` bytes. How many went.
+/// Drops and shortens lines until they fit in `room` bytes. Returns how many were dropped.
 fn fit_lines(lines: &mut Vec<String>, room: usize) -> usize {
     let is_head =
         |line: &str| [MODEL_SUMMARY_HEADING, RULE_SUMMARY_HEADING, LATER_WORK_HEADING].contains(&line);
@@ -249,7 +249,7 @@ fn fit_lines(lines: &mut Vec<String>, room: usize) -> usize {
             let stays = match round {
                 FittingRound::DropCalls { keep: kept } => !is_call || nth + kept > calls,
                 FittingRound::Truncate { to } => {
-                    // The mark of a cut is longer than nothing: what was cut to this length is left as it is.
+                    // The cut mark itself takes bytes: a line that was cut to this length before is left alone.
                     if line.len() > to + '…'.len_utf8() {
                         *line = truncate_bytes(line, to);
                     }

@@ -1,5 +1,5 @@
-//! What a tool call does: its labels, and what recovery may do with it. By its tool and its arguments alone, as far as the
-//! run's pins and policies tell. Pure.
+//! Classifies tool calls: their labels, and what recovery may do with them. Based only on tool and arguments, the
+//! run's pins and policies. Pure.
 
 use docket_schema::{
     message::ToolUse,
@@ -12,7 +12,7 @@ use crate::{
     tools,
 };
 
-/// What it does, as its intent tells.
+/// Returns the labels recorded in the call's intent.
 pub(in crate::engine) fn call_label_names(pins: &RunStarted, tool: &ToolUse) -> Vec<String> {
     let labels = match (tool.call.is_runtime(), pins.external_tool(&tool.name)) {
         (true, _) => tools::call_labels(&tool.name, &tool.args),
@@ -23,7 +23,7 @@ pub(in crate::engine) fn call_label_names(pins: &RunStarted, tool: &ToolUse) -> 
     labels.and_then(serde_json::from_value).expect("labels are words in JSON")
 }
 
-/// What recovery may do with a call. `confined` = commands run in a sandbox.
+/// Returns what recovery may do with a call. `confined` = commands run in a sandbox.
 pub(in crate::engine) fn call_recovery_class(
     run: &RunState,
     pins: &RunStarted,
@@ -51,14 +51,14 @@ pub(in crate::engine) fn call_recovery_class(
     }
 }
 
-/// What a call of a server's tool does, in the words of the server.
+/// Returns the labels of an MCP tool, according to the server.
 fn external_labels(tool: &ExternalTool) -> Vec<tools::CallLabel> {
     let reads = tool.read_only.then_some(tools::CallLabel::Reads);
     reads.into_iter().chain([tools::CallLabel::External]).collect()
 }
 
-/// What recovery may do with it: in the sandbox nothing of it reaches beyond the workspace; where it has the network,
-/// its hints say whether the same call may be made again.
+/// Returns what recovery may do with an MCP call: in the sandbox it has no effect outside the workspace; if it has
+/// the network, its hints say whether the same call may be repeated.
 fn external_recovery_class(
     run: &RunState,
     external: &ExternalTool,
@@ -75,7 +75,7 @@ fn external_recovery_class(
     }
 }
 
-/// Whether a tool of this name changes files by itself.
+/// Whether a tool of this name changes files itself.
 pub(in crate::engine) fn is_write_tool(name: &str) -> bool {
     let labels = tools::call_labels(name, &serde_json::Value::Null);
     labels.iter().any(|label| matches!(label, tools::CallLabel::Writes | tools::CallLabel::Deletes))

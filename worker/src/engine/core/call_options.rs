@@ -1,5 +1,5 @@
-//! How the model that comes next is asked, as the run has pinned it: the role in hand with its system prompt and tools, how
-//! it is to answer, and how long an answer may be. Pure.
+//! Options of the next model call as pinned by the run: the active role with its system prompt and tools, its
+//! sampling options, and the length of a reply. Pure.
 
 use docket_schema::{
     content::BlobRef,
@@ -9,23 +9,23 @@ use docket_schema::{
 
 use super::decision::SamplingOptions;
 
-/// Largest summary that is asked for.
+/// Longest summary to request.
 const SUMMARY_TOKENS_MAX: u32 = 2048;
 
-/// The role in hand, as it was pinned.
+/// Returns the active role, as it was pinned.
 pub(crate) fn current_role<'a>(run: &RunState, pins: &'a RunStarted) -> Option<&'a RoleSpec> {
     let name = run.engine_state.role.as_deref()?;
     pins.roles.iter().find(|role| role.name == name)
 }
 
-/// The system prompt and the tools of whoever is asked next.
+/// Returns the system prompt and the tools of the next call.
 pub(crate) fn prompt_and_tools(run: &RunState, pins: &RunStarted) -> (BlobRef, BlobRef) {
     let of_role = current_role(run, pins).map(|role| (role.system, role.tools));
     of_role.unwrap_or((pins.prompts.system, pins.prompts.tools))
 }
 
-/// How a model is to answer, as the run has pinned it: its role's word first, then the settings, which are the main
-/// model's, then its own terms. Nobody thinks about a summary.
+/// Returns the sampling options pinned by the run: the role's first, then the settings of the main model, then the
+/// model's own terms. Summaries use no reasoning.
 pub(crate) fn sampling_options(
     (pins, role): (&RunStarted, Option<&RoleSpec>),
     purpose: CallPurpose,
@@ -51,8 +51,8 @@ pub(crate) fn sampling_options(
     SamplingOptions { effort, temperature_milli, completion_tokens: terms.completion_tokens, thought }
 }
 
-/// Whether the answer whose calls the conversation's end brings the results of began with a thought of `model`; none
-/// where no call waits for its result.
+/// Whether the reply whose call results end the conversation began with reasoning of `model`; `None` if no call waits
+/// for its result.
 fn began_with_thinking(said: &Conversation, model: &ModelRef) -> Option<bool> {
     let mut last = said.entries_from(said.len().saturating_sub(2));
     let (answer, results) = (&last.next()?.message, &last.next()?.message);
@@ -63,7 +63,7 @@ fn began_with_thinking(said: &Conversation, model: &ModelRef) -> Option<bool> {
     (brings && answer.role == MessageRole::Assistant).then(|| answer.parts.iter().any(thought))
 }
 
-/// The largest answer of a call that no budget makes smaller.
+/// Returns the longest reply of a call that no budget shortens.
 pub(crate) fn default_output_tokens(pins: &RunStarted, purpose: CallPurpose, model: &ModelRef) -> u32 {
     let terms = pins.models.terms_for(model);
     match purpose {
@@ -72,7 +72,7 @@ pub(crate) fn default_output_tokens(pins: &RunStarted, purpose: CallPurpose, mod
     }
 }
 
-/// The largest answer a run may ask for: its setting, or the model's own limit where that is lower.
+/// Returns the longest reply a run may request: its setting, or the model's own limit if that is lower.
 pub(in crate::engine) fn answer_tokens_max(pins: &RunStarted, terms: &ModelTerms) -> u32 {
     let wanted = pins.settings.output_tokens_max;
     match u32::try_from(terms.output_tokens_max) {
@@ -81,7 +81,7 @@ pub(in crate::engine) fn answer_tokens_max(pins: &RunStarted, terms: &ModelTerms
     }
 }
 
-/// The largest summary that is asked for where no budget makes it shorter.
+/// Returns the longest summary to request if no budget shortens it.
 pub(in crate::engine) fn summary_tokens_max(pins: &RunStarted, terms: &ModelTerms) -> u32 {
     answer_tokens_max(pins, terms).min(SUMMARY_TOKENS_MAX)
 }

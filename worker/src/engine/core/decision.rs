@@ -1,7 +1,7 @@
 //! Decisions, and their canonical hash.
 //!
-//! A decision refers to large parts by blob and to its conversation by one digest: its hash costs the same
-//! however long the run is.
+//! A decision refers to large parts by blob and to its conversation by one digest: its hash costs the same however
+//! long the run is.
 
 use docket_schema::{
     content::{BlobRef, Content},
@@ -15,36 +15,36 @@ use docket_schema::{
 };
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-/// What to do next.
+/// The next step of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decision {
-    /// What the run is about from here on.
+    /// The phase of the run from here on.
     pub phase: RunPhase,
-    /// The act.
+    /// The action.
     pub act: Action,
 }
 
-/// What the driver is to do.
+/// What the run executor is to do.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Ask a model.
+    /// Call a model.
     CallModel(Box<ModelCall>),
-    /// Run tools: readers together, changers in order.
+    /// Run tools: reads in parallel, changes in order.
     RunTools(Vec<PlannedTool>),
-    /// Run the final checks, or mend them, in order.
+    /// Run the final checks, or fix them, in order.
     RunGates(Vec<PlannedGate>),
-    /// Make the conversation shorter, and decide again.
+    /// Shorten the conversation, and decide again.
     Compact(Box<Compacted>),
-    /// Record what follows from what is recorded, take up a role, or both; and decide again.
+    /// Record derived facts, start a role, or both; and decide again.
     Conclude(Box<EngineUpdate>),
-    /// Rest until somebody unpauses the run.
+    /// Rest until the run is resumed.
     Pause,
     /// Wait for a person.
     Block {
-        /// What is asked.
+        /// The question.
         question: Content,
-        /// What led to it.
+        /// The cause.
         why: BlockedReason,
         /// The call that policy asks about.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,49 +52,49 @@ pub enum Action {
     },
     /// End the run.
     End {
-        /// How.
+        /// The outcome.
         result: RunOutcome,
-        /// The model's last words.
+        /// The model's final message.
         summary: Option<Content>,
     },
 }
 
-/// What follows from what is recorded.
+/// Facts derived from the recorded state.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct EngineUpdate {
     /// Facts, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<EngineFact>,
-    /// The role that is taken up after them.
+    /// The role to start after them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begins: Option<RoleStart>,
 }
 
-/// A role that is taken up.
+/// The start of a role.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RoleStart {
     /// Its name.
     pub role: String,
-    /// What for, in a line.
+    /// Its purpose, in one line.
     pub about: String,
     /// The first message, part by part.
     pub opening: Vec<Content>,
 }
 
-/// A model to be asked.
+/// A model call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModelCall {
-    /// docket's name of the call.
+    /// docket's id of the call.
     pub call: CallId,
-    /// What for.
+    /// Its purpose.
     pub purpose: CallPurpose,
-    /// The turn it opens, or repeats an attempt of.
+    /// The turn it opens or retries.
     pub turn: Turn,
-    /// Which attempt, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Who is asked.
+    /// The model to call.
     pub model: ModelRef,
-    /// In which role.
+    /// The active role.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// System prompt.
@@ -104,31 +104,31 @@ pub struct ModelCall {
     /// The conversation.
     #[serde(serialize_with = "serialize_digest")]
     pub messages: Conversation,
-    /// Words of the runtime added at its end.
+    /// Runtime text added at its end.
     pub nudge: Option<String>,
-    /// Largest answer.
+    /// Longest reply, in tokens.
     pub output_tokens_max: u32,
-    /// How long to wait before, as an earlier failure recorded.
+    /// How long to wait first, as recorded with an earlier failure.
     pub wait_ms: u64,
-    /// How it is to answer.
+    /// Its sampling options.
     #[serde(skip_serializing_if = "SamplingOptions::is_default")]
     pub manner: SamplingOptions,
 }
 
-/// How a model is to answer, where that is not as its provider has it.
+/// Sampling options that differ from the provider's defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct SamplingOptions {
-    /// How hard it thinks.
+    /// Reasoning effort.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<ReasoningEffort>,
     /// Sampling temperature in thousandths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_milli: Option<u32>,
-    /// In Chat Completions its answer is limited by `max_completion_tokens`.
+    /// Whether Chat Completions limits its reply by `max_completion_tokens`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub completion_tokens: bool,
-    /// Where effort is asked for and results of calls are brought: whether the answer with the calls began with a
-    /// thought of this model. Some providers want it to stay as it was until the calls are done.
+    /// Whether the reply with the calls began with reasoning of this model, if effort is set and call results are
+    /// sent. Some providers require it unchanged until the calls are done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thought: Option<bool>,
 }
@@ -139,41 +139,41 @@ impl SamplingOptions {
     }
 }
 
-/// A tool to be run.
+/// A tool call to run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlannedTool {
-    /// The call; its arguments stand in the answer that made it.
+    /// The call; its arguments are in the reply that made it.
     pub call: CallId,
     /// The tool.
     pub tool: String,
     /// What recovery may do with it.
     pub class: RecoveryClass,
-    /// What policy says.
+    /// The policy verdict.
     pub policy: PolicyVerdict,
     /// Labels of a parsed command.
     pub labels: Vec<String>,
 }
 
-/// A final check to be run.
+/// A final check to run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlannedGate {
-    /// docket's name of the call.
+    /// docket's id of the call.
     pub call: CallId,
     /// The check.
     pub gate: GateSpec,
-    /// What is done about it.
+    /// Whether to run or fix it.
     #[serde(skip_serializing_if = "GateStep::is_check")]
     pub step: GateStep,
 }
 
 impl Decision {
-    /// BLAKE3 of the canonical JSON.
+    /// Returns the BLAKE3 hash of the canonical JSON.
     pub fn hash(&self) -> DecisionHash {
         let json = serde_json::to_vec(self).expect("decisions have string keys only");
-        DecisionHash::of(&json)
+        DecisionHash::hash_bytes(&json)
     }
 
-    /// Ends the run, with the last words of its model.
+    /// Ends the run with its model's final message.
     pub(in crate::engine) fn end_run(run: &RunState, result: RunOutcome) -> Self {
         let phase = if result == RunOutcome::Succeeded { RunPhase::Verifying } else { run.phase };
         Self { phase, act: Action::End { result, summary: run.last_text.clone() } }

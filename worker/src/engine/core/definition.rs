@@ -1,5 +1,5 @@
-//! What an engine is: a name with a version, roles, tools, and one function that decides. Engines implement it; whoever
-//! runs or replays a log calls it.
+//! The engine interface: a name with a version, roles, tools, and one function that decides. Engines implement it;
+//! the run executor and replay call it.
 
 use docket_schema::{
     run::{EngineRef, RunState, WriteScope},
@@ -9,20 +9,20 @@ use docket_schema::{
 
 use super::decision::Decision;
 
-/// See the module.
+/// A decision procedure for runs.
 pub trait Engine: Send + Sync {
     /// Name and version of its rules.
     fn engine_ref(&self) -> EngineRef;
 
-    /// The roles of its conversations; none where it has one of its own.
+    /// The roles of its conversations; none if the engine has a single conversation of its own.
     fn default_roles(&self) -> Vec<RoleDefinition> {
         Vec::new()
     }
 
-    /// Its roles, where a task says what they are, in the order in which they speak.
+    /// Returns its roles with a task's overrides, in the order in which they speak.
     ///
     /// # Errors
-    /// What cannot be said of them.
+    /// An override that is not allowed.
     fn roles_with_overrides(&self, asked: &[RoleOverride]) -> Result<Vec<RoleDefinition>, RoleError> {
         match asked.iter().find(|role| role.defines_role()) {
             None => Ok(self.default_roles()),
@@ -30,44 +30,45 @@ pub trait Engine: Send + Sync {
         }
     }
 
-    /// The set that its roles' tools are of, where it is not the task's to choose.
+    /// The tool set of its roles, if the task cannot choose it.
     fn tool_set(&self) -> Option<ToolSet> {
         None
     }
 
-    /// How much of a budget of time, in milliseconds, calls may use as things stand: whoever has a last word leaves it time.
+    /// Returns how much of a time budget, in milliseconds, calls may use now: an engine with a last turn reserves
+    /// time for it.
     fn call_time_budget_ms(&self, _run: &RunState, budget_ms: u64) -> u64 {
         budget_ms
     }
 
-    /// Whether a model may call this tool as things stand, beyond what its role and policy say.
+    /// Whether a model may call this tool now, in addition to the limits of role and policy.
     fn allows_tool(&self, _run: &RunState, _tool: &str) -> bool {
         true
     }
 
-    /// What to do next. Called only while the run is `Deciding`.
+    /// Returns the next decision. Called only while the run is `Deciding`.
     fn decide(&self, run: &RunState) -> Decision;
 }
 
-/// A role as an engine defines it; what of it a run pins is in [`docket_schema::run::RoleSpec`].
+/// A role as an engine defines it; the pinned part of it is [`docket_schema::run::RoleSpec`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoleDefinition {
     /// Its name.
     pub name: String,
-    /// What stands in its system prompt, before its tools and the project.
+    /// Its part of the system prompt, before its tools and the project.
     pub prompt: String,
     /// Names of its tools.
     pub tools: Vec<String>,
-    /// JSON Schema that its last answer must meet.
+    /// JSON Schema that its final reply must match.
     pub reply_schema: Option<serde_json::Value>,
-    /// Whether it is told of the project: its rules, how it is tested, its outline.
+    /// Whether its prompt describes the project: rules, tests, outline.
     pub sees_project: bool,
     /// Which files its tools may write.
     pub write_scope: WriteScope,
 }
 
 impl RoleDefinition {
-    /// A role without tools that is told of the project, and answers with text.
+    /// Creates a role without tools that sees the project and replies with text.
     pub fn new(name: &str, words: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -80,7 +81,7 @@ impl RoleDefinition {
     }
 }
 
-/// What is asked of a role and cannot be.
+/// Why a role override is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RoleError {
     /// The engine has no role of this name.
@@ -90,10 +91,10 @@ pub enum RoleError {
         role: String,
         /// The engine.
         engine: String,
-        /// The roles that it has.
+        /// Its roles.
         known: Vec<String>,
     },
-    /// The engine's roles are what they are.
+    /// The engine's roles are fixed.
     #[error(
         "the roles of the engine `{engine}` are fixed: of `{role}` only model, effort, temperature and context_tokens_max can be said"
     )]
@@ -103,7 +104,7 @@ pub enum RoleError {
         /// The engine.
         engine: String,
     },
-    /// A role has no such key.
+    /// Roles have no such key.
     #[error("there is no `{key}` of the role `{role}`")]
     Key {
         /// The role.
@@ -111,14 +112,14 @@ pub enum RoleError {
         /// The key.
         key: String,
     },
-    /// What is said of what a role is cannot be.
+    /// The value of a key is invalid.
     #[error("`{key}` of the role `{role}` must be {must}")]
     Value {
         /// The role.
         role: String,
         /// `prompt`, `tools`, `answer`, `after` …
         key: &'static str,
-        /// What it must be.
+        /// What the value must be.
         must: String,
     },
 }

@@ -1,5 +1,5 @@
-//! What ends or halts a run before any rule of its engine: wishes of people, budgets that are used up, commands that use too
-//! much; and how many turns it has. Pure.
+//! Requests and limits that end or halt a run before any rule of its engine: requests of people, exhausted budgets,
+//! commands that use too much; and the number of turns it may have. Pure.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use docket_schema::{
 
 use super::decision::{Action, Decision};
 
-/// The decision that is due whatever the engine's rules say.
+/// Returns the decision that is due regardless of the engine's rules.
 pub(in crate::engine) fn decide_requests_and_limits(run: &RunState) -> Option<Decision> {
     if run.cancel_requested {
         return Some(Decision::end_run(run, RunOutcome::Cancelled));
@@ -21,7 +21,7 @@ pub(in crate::engine) fn decide_requests_and_limits(run: &RunState) -> Option<De
         return run.pending_calls.is_empty().then(rests);
     }
     if let (Some(LimitKind::Money), Some(said)) = (run.limit, &run.limit_message) {
-        // Not the run's own: its batch cannot pay for a model without a price.
+        // Fails only this run, not its batch: no budget can cover a model without a price.
         return Some(Decision::fail_run(run, FailureKind::Configuration, said));
     }
     if let Some(limit) = run.limit {
@@ -40,12 +40,12 @@ pub(in crate::engine) fn decide_requests_and_limits(run: &RunState) -> Option<De
     if let Some(message) = resource_limit_message(run) {
         return Some(Decision::fail_run(run, FailureKind::Limit, &message));
     }
-    // A pause waits until the batch in hand is done, so that no call is left without its result.
+    // A pause waits until the current batch is done, so that no call is left without its result.
     (run.pause_requested && run.pending_calls.is_empty())
         .then_some(Decision { phase: run.phase, act: Action::Pause })
 }
 
-/// What to say where commands were ended for using too much in so many turns that none should follow.
+/// Returns the message if commands were killed for resource use in so many turns that the run must stop.
 fn resource_limit_message(run: &RunState) -> Option<String> {
     let max = run.pins.as_ref()?.settings.exceeded_max as usize;
     let turns: BTreeSet<Turn> = run.exceeded.iter().map(|(turn, _)| *turn).collect();
@@ -63,7 +63,7 @@ fn resource_limit_message(run: &RunState) -> Option<String> {
     ))
 }
 
-/// The cap of turns, with those that each round of correction adds.
+/// Returns the turn limit, including the turns that each correction round adds.
 pub(in crate::engine) const fn turns_allowed(run: &RunState, settings: &RunSettings) -> u32 {
     let (turns, corrections) = (run.before_fork.0.0, run.corrections.saturating_sub(run.before_fork.1));
     let more = turns.saturating_add(corrections.saturating_mul(settings.correction_turns));

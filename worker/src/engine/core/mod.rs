@@ -1,5 +1,5 @@
-//! What every engine is made of: decisions, the engine's own interface, and what the pins of a run and its log tell of the
-//! next model call. Knows no rule of any engine.
+//! Building blocks of engines: decisions, the engine interface, and the parameters of the next model call derived
+//! from a run's pins and log. Independent of the rules of any engine.
 
 pub(super) mod call_class;
 pub(super) mod call_options;

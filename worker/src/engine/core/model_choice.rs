@@ -1,18 +1,18 @@
-//! Which model is asked (A21): a cheap one to look around, the main one to change, and one that stands in for a
-//! model that stays overloaded. Pure: all of it follows from the pins and the recorded state.
+//! Chooses the model to call (A21): a cheap one to explore, the main one to make changes, and a fallback for a model
+//! that stays overloaded. Pure: everything follows from the pins and the recorded state.
 //!
-//! **Exploring.** The explore model is asked from the first turn on, while all of this holds: the main model was
-//! never asked, no file was written, the last answer of it called tools, the request fits its window, and half of
-//! the turns are left. It neither changes nor ends: a call of it that by its looks writes is refused and says so, an
-//! answer without a call is no claim to be done. Both hand over to the main model, and for good: two models that
-//! take turns would lose both their providers' caches.
+//! **Exploring.** The explore model is used from the first turn on, while all of these hold: the main model was never
+//! called, no file was written, its last reply called tools, the request fits its window, and half of the turns are
+//! left. It neither makes changes nor ends the run: a call that looks like a write is refused with an explanation,
+//! and a reply without a call does not count as done. Both hand over to the main model permanently: two alternating
+//! models would lose both their providers' caches.
 //!
-//! An explore model that is refused for good (it does not exist, say) is done without.
+//! An explore model that is permanently refused (because it does not exist, say) is skipped.
 //!
-//! **Standing in.** After `fallback_after` outages in one turn (overloads alone by the first rules) the same turn is
-//! asked of the fallback; of the main model where only the explore model has none. It then answers `fallback_turns`
-//! turns, and more while the other one wants to be left alone; the turn after those tries the model itself again,
-//! once: where that fails likewise, the stand-in is asked at once.
+//! **Fallback.** After `fallback_after` outages in one turn (overloads only, under the first rules) the same turn is
+//! sent to the fallback, or to the main model if only the explore model has none. The fallback then serves
+//! `fallback_turns` turns, and more while the original's retry delay lasts; the turn after those tries the original
+//! again, once: if that fails in the same way, the fallback is used at once.
 
 use docket_schema::{
     message::ModelRef,
@@ -24,16 +24,16 @@ use super::{
     request_size::{RequestSize, is_context_too_long},
 };
 
-/// The model to be asked.
+/// The model to call.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct ChosenModel<'a> {
     pub(in crate::engine) model: &'a ModelRef,
     pub(in crate::engine) terms: &'a ModelTerms,
-    /// It stands in for another one.
+    /// It is the fallback of another one.
     pub(in crate::engine) is_fallback: bool,
 }
 
-/// Which one is asked next.
+/// Returns the model to call next.
 pub(in crate::engine) fn choose_model<'a>(run: &RunState, pins: &'a RunStarted) -> ChosenModel<'a> {
     let models = &pins.models;
     let role = current_role(run, pins);
@@ -53,12 +53,12 @@ pub(in crate::engine) fn choose_model<'a>(run: &RunState, pins: &'a RunStarted) 
     ChosenModel { model, terms, is_fallback: model != own.0 }
 }
 
-/// How large a request of that model would be.
+/// Returns how large a request to that model would be.
 pub(in crate::engine) fn request_size(run: &RunState, pins: &RunStarted) -> RequestSize {
     RequestSize::for_model(run, pins, choose_model(run, pins).terms)
 }
 
-/// Whether the model that explores is still the one to ask.
+/// Whether the explore model is still the one to call.
 fn uses_explore_model(run: &RunState, pins: &RunStarted, terms: &ModelTerms) -> bool {
     let looks = matches!(run.phase, RunPhase::Exploring | RunPhase::Planning | RunPhase::Testing);
     let refused = run.last_failure.as_ref().is_some_and(is_context_too_long);
@@ -72,13 +72,13 @@ fn uses_explore_model(run: &RunState, pins: &RunStarted, terms: &ModelTerms) -> 
         && RequestSize::for_model(run, pins, terms).is_below_high_mark()
 }
 
-/// Whether nobody but an explore model, or what stood in for it, has answered.
+/// Whether only an explore model, or its fallback, has replied so far.
 pub(in crate::engine) fn only_explore_model_answered(run: &RunState, pins: &RunStarted) -> bool {
-    // Who has a role does what the role says.
+    // A role follows its own instructions.
     run.engine_state.role.is_none() && pins.models.explore.is_some() && !run.model_attempts.main_asked
 }
 
-/// Whether requests of this model were refused for good.
+/// Whether requests to this model were permanently refused.
 pub(in crate::engine) fn is_model_refused(run: &RunState, pins: &RunStarted, model: &ModelRef) -> bool {
     pins.settings.model_rules > 0 && run.model_attempts.is_permanently_refused(model)
 }
@@ -93,7 +93,7 @@ fn should_use_fallback(run: &RunState, pins: &RunStarted, own: &ModelRef, other:
     let stood_in = run.model_attempts.answered_by.as_ref() == Some(other);
     let (failures, of_other) = (run.model_attempts.failures_for(own), run.model_attempts.failures_for(other));
     if settings.fallback_turns > 0 && stood_in && failures.attempts == 0 {
-        // Not tried in this turn: it is where its time has come, or where the other one is away by now, too.
+        // Not tried in this turn: it is tried when its time has come, or when the other one is unavailable as well.
         return run.model_attempts.is_in_backoff(own, settings.fallback_turns) && of_other.outages < after;
     }
     let passes = |failure| if all { is_outage(failure) } else { is_overload(failure) };
@@ -102,7 +102,7 @@ fn should_use_fallback(run: &RunState, pins: &RunStarted, own: &ModelRef, other:
             && passes(failure)
             && failure.retry_in_ms.is_none()
     });
-    // Whoever stands in does so until it has answered.
+    // A fallback stays in use until it has replied.
     let stands_in = of_other.attempts > 0;
     let count = if all { failures.outages } else { failures.overloads };
     given_up || stands_in || count >= if stood_in { 1 } else { after }

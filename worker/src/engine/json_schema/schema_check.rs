@@ -1,28 +1,28 @@
-//! Which schemas are taken: each keyword is known and has the form that it must have. Pure.
+//! Checks whether a schema is supported: each keyword is known and has a valid value. Pure.
 
 use serde_json::Value;
 
 use super::{escape_pointer_token, resolve_reference};
 
-/// Schemas within schemas: deeper is no person's.
+/// Nesting depth of schemas: no person writes deeper ones.
 const DEPTH_MAX: usize = 64;
 /// Longest pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 1000;
 
-/// A schema that is not taken.
+/// An unsupported schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at `#{at}`: {what}")]
 pub struct SchemaError {
-    /// Where, as a JSON pointer.
+    /// The location, as a JSON pointer.
     pub at: String,
-    /// What is wrong there.
+    /// The problem there.
     pub what: String,
 }
 
 /// What a keyword's value must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeywordForm {
-    /// Anything: it says nothing that is checked.
+    /// Anything: the keyword is not validated.
     Annotation,
     /// A type, or several.
     Types,
@@ -42,7 +42,7 @@ enum KeywordForm {
     Number,
     /// A list of names.
     StringList,
-    /// A truth value.
+    /// A boolean.
     Boolean,
     /// A regular expression.
     Pattern,
@@ -93,13 +93,13 @@ const KEYWORDS: [(&str, KeywordForm); 40] = [
     ("else", KeywordForm::Schema),
 ];
 
-/// Types that a schema names.
+/// Types that a schema may name.
 pub(super) const TYPES: [&str; 7] = ["null", "boolean", "object", "array", "number", "integer", "string"];
 
-/// Checks a schema whole.
+/// Checks a full schema.
 ///
 /// # Errors
-/// The first thing that is not taken.
+/// The first unsupported part.
 pub fn check_schema(schema: &Value) -> Result<(), SchemaError> {
     if !schema.is_object() {
         return Err(schema_error("", "a schema of an answer must be an object"));
@@ -202,7 +202,7 @@ impl SchemaChecker<'_> {
         }
     }
 
-    /// Whether what holds for the same value comes to an end: a reference that leads back to itself never does.
+    /// Checks that validating one value terminates: a reference that leads back to itself never does.
     fn check_termination(&self, schema: &Value, at: &str) -> Result<(), SchemaError> {
         let mut open = vec![(schema, Vec::new())];
         let mut steps = 0_usize;
@@ -226,10 +226,10 @@ impl SchemaChecker<'_> {
     }
 }
 
-/// Schemas that hold for one value, looked at.
+/// Schemas inspected that apply to one value.
 const STEPS_MAX: usize = 2000;
 
-/// The schemas that hold for the same value as this one, with the reference that leads there.
+/// Returns the schemas that apply to the same value as this one, with the reference that leads there.
 fn in_place_subschemas<'a>(root: &'a Value, schema: &'a Value) -> Vec<(&'a Value, Option<&'a str>)> {
     let mut all = Vec::new();
     if let Some(reference) = schema.get("$ref").and_then(Value::as_str)

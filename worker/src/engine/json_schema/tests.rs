@@ -1,4 +1,4 @@
-//! What schemas are taken, and what of an answer does not meet one.
+//! Tests of which schemas are supported, and which violations are reported.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn violation_texts(schema: &Value, value: &Value) -> Vec<String> {
     find_violations(schema, value).iter().map(ToString::to_string).collect()
 }
 
-/// Each keyword with values that meet it and values that do not, as the public suite of JSON Schema has them.
+/// Each keyword with values that match it and values that do not, as in the public JSON Schema test suite.
 #[test]
 fn each_keyword_follows_the_standard() {
     let table = [
@@ -211,7 +211,7 @@ fn arbitrary_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The schema that only this value meets, made another way than it is checked.
+/// The schema that matches only this value, built differently from the one under test.
 fn schema_of_exactly(value: &Value) -> Value {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => json!({"enum": [value]}),

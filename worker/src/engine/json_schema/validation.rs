@@ -1,4 +1,4 @@
-//! Whether a value meets a schema, and where it does not. Pure; of a schema that was checked.
+//! Validates a value against a checked schema, and describes the violations. Pure.
 
 use std::cmp::Ordering;
 
@@ -6,19 +6,19 @@ use serde_json::{Map, Value};
 
 use super::{escape_pointer_token, resolve_reference};
 
-/// Problems that are told at once: a model mends several in one go.
+/// Problems reported at once: a model can fix several in one go.
 const VIOLATIONS_MAX: usize = 5;
-/// Schemas looked at for one answer: a schema whose references multiply ends here, and the answer is not taken.
+/// Schemas evaluated for one reply: if a schema's references multiply beyond this, the reply is rejected.
 const STEPS_MAX: u32 = 20_000;
-/// Characters of a value that is quoted.
+/// Characters of a quoted value.
 const QUOTED_CHARS_MAX: usize = 60;
 
-/// A place where a value does not meet its schema.
+/// A place where a value violates its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaViolation {
-    /// Where, as a JSON pointer; empty = the value itself.
+    /// The place, as a JSON pointer; empty = the value itself.
     pub pointer: String,
-    /// What is wrong there.
+    /// The problem there.
     pub message: String,
 }
 
@@ -32,7 +32,7 @@ impl std::fmt::Display for SchemaViolation {
     }
 }
 
-/// Where a value does not meet its schema, the first few places; none where it does.
+/// Returns the first few violations; empty if the value matches.
 pub fn find_violations(schema: &Value, value: &Value) -> Vec<SchemaViolation> {
     let mut steps = 0;
     let mut found = ValueValidator { root: schema, steps: &mut steps }.validate_value(schema, value, "");
@@ -67,7 +67,7 @@ impl ValueValidator<'_> {
         };
         let mut found = Vec::new();
         if let Some(told) = check_type(keywords, value) {
-            // What else it says is of another kind of value.
+            // The remaining keywords apply to another type of value.
             return vec![new_violation(at, told)];
         }
         let reference = keywords.get("$ref").and_then(Value::as_str);
@@ -90,7 +90,7 @@ impl ValueValidator<'_> {
     }
 
     fn is_valid(&mut self, schema: &Value, value: &Value) -> bool {
-        // What cannot be looked at any more fits nothing.
+        // When the step limit is exceeded, nothing matches.
         self.validate_value(schema, value, "").is_empty() && *self.steps <= STEPS_MAX
     }
 
@@ -163,7 +163,7 @@ impl ValueValidator<'_> {
         found
     }
 
-    /// What is said by several schemas of the same value.
+    /// Validates the keywords that combine several schemas for one value.
     fn validate_combinators(
         &mut self,
         keywords: &Map<String, Value>,
@@ -206,7 +206,7 @@ impl ValueValidator<'_> {
         found
     }
 
-    /// What keeps a value from each of the forms that it might have.
+    /// Describes why a value matches none of the alternatives.
     fn no_alternative_matches(&mut self, schemas: &[Value], value: &Value, at: &str) -> SchemaViolation {
         let told = schemas
             .iter()
@@ -220,7 +220,7 @@ impl ValueValidator<'_> {
     }
 }
 
-/// What is wrong with the kind of a value.
+/// Checks the type of a value.
 fn check_type(keywords: &Map<String, Value>, value: &Value) -> Option<String> {
     if let Some(types) = keywords.get("type") {
         let types: Vec<&str> = match types {
@@ -280,7 +280,7 @@ fn check_string(keywords: &Map<String, Value>, text: &str) -> Option<String> {
         return Some(told);
     }
     let pattern = keywords.get("pattern").and_then(Value::as_str)?;
-    // A schema that was checked has none that does not compile.
+    // A checked schema has no pattern that does not compile.
     let meets = regex::Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text));
     (!meets).then(|| format!("it must match the pattern {pattern}"))
 }
@@ -314,7 +314,7 @@ fn check_count(
     Some(format!("it must have at most {most} {what}, and has {count}"))
 }
 
-/// The order of two numbers.
+/// Compares two numbers.
 fn compare_numbers(one: &Value, other: &Value) -> Option<Ordering> {
     if let (Some(one), Some(other)) = (one.as_i64(), other.as_i64()) {
         return Some(one.cmp(&other));
@@ -325,7 +325,7 @@ fn compare_numbers(one: &Value, other: &Value) -> Option<Ordering> {
     one.as_f64()?.partial_cmp(&other.as_f64()?)
 }
 
-/// Whether two values are the same to a schema: 1 is 1.0.
+/// Whether two values are equal to a schema: 1 equals 1.0.
 fn json_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(_), Value::Number(_)) => compare_numbers(one, other) == Some(Ordering::Equal),

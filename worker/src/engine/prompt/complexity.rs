@@ -1,20 +1,20 @@
-//! How much a task asks for before its first change (A15): nothing, a few sentences, a page.
+//! Estimates how much planning a task needs before its first change (A15): none, a few sentences, or a page.
 //!
-//! A person says it, or it is estimated from the words of the task. It is advice: a model that knows better
-//! deviates, and nothing is refused for it.
+//! A person sets it, or it is estimated from the text of the task. It is advice: a model that knows better may
+//! deviate, and nothing is refused because of it.
 
 use docket_schema::run::TaskComplexity;
 
-/// A task of fewer characters than this is small, unless something else speaks against it.
+/// A task of fewer characters than this is small, unless something else indicates otherwise.
 const SMALL_CHARS: usize = 300;
 /// A task of more characters than this is large.
 const LARGE_CHARS: usize = 1500;
-/// Points of a list from which on a task is large.
+/// A task with this many list items is large.
 const LARGE_LIST_ITEMS: usize = 8;
-/// Paths that must exist from which on a task is large.
+/// A task with this many required paths is large.
 const LARGE_REQUIRED_PATHS: usize = 5;
 
-/// Words of work that reaches through a code base.
+/// Words that indicate work across a code base.
 const WIDE_SCOPE_WORDS: [&str; 12] = [
     "refactor",
     "redesign",
@@ -29,11 +29,11 @@ const WIDE_SCOPE_WORDS: [&str; 12] = [
     "from scratch",
     "end to end",
 ];
-/// Words of work that is done in one place.
+/// Words that indicate work in one place.
 const NARROW_SCOPE_WORDS: [&str; 7] =
     ["typo", "rename", "bump", "comment", "spelling", "one line", "one-line"];
 
-/// What the words of a task let one expect.
+/// Estimates the complexity of a task from its text.
 pub fn estimate_complexity(title: &str, text: &str, requires: usize) -> TaskComplexity {
     let words = format!("{title}\n{text}").to_lowercase();
     let chars = words.chars().count();
@@ -57,7 +57,7 @@ fn is_list_item(line: &str) -> bool {
         || (numbered.len() < line.len() && numbered.starts_with([')', '.']))
 }
 
-/// What the model is asked for before it changes anything.
+/// Returns the planning requested from the model before its first change.
 pub(super) const fn planning_instruction(complexity: TaskComplexity) -> Option<&'static str> {
     match complexity {
         TaskComplexity::Low => None,

@@ -1,43 +1,43 @@
-//! The project layer: what it is built with, how it is tested, its files, what its people wrote down.
+//! The project layer: build system, tests, files, and the project's own instructions.
 //!
-//! A pure function of the base tree, so that all tasks on one tree share it ([`Project`] is kept beside the
-//! tree in the worker's cache).
+//! A pure function of the base tree, so that all tasks on one tree share it ([`ProjectLayer`] is cached per tree by
+//! the worker).
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest project instructions taken over, in bytes.
+/// Longest project instructions included, in bytes.
 pub const INSTRUCTIONS_BYTES_MAX: usize = 32 * 1024;
 /// Above this many files the tree is shown as folders with counts.
 const TREE_FILES_MAX: usize = 1000;
-/// Largest tree that is shown, in bytes, where there are few instructions, and where there are many.
+/// Size limit of the rendered tree, in bytes, with few instructions and with many.
 pub(super) const TREE_BYTES_MAX: usize = 12 * 1024;
 const TREE_BYTES_MIN: usize = 7 * 1024;
-/// Most lines about what the project is built with.
+/// Lines about build systems.
 const STACK_LINES_MAX: usize = 12;
-/// Most languages that are named.
+/// Languages named.
 const LANGUAGES_MAX: usize = 6;
-/// Bytes of the line that says what is left out.
+/// Bytes of the line that reports omissions.
 const LEFT_OUT_BYTES: usize = 60;
-/// Bytes that are kept for a file of instructions at least, before the next one is only named.
+/// Minimum bytes for a file of instructions, before the next one is only named.
 const INSTRUCTIONS_BYTES_MIN: usize = 512;
 
-/// Bytes around a text beside its path: the head of it, and that it is cut.
+/// Bytes around a text in addition to its path: its heading, and the note that it is cut.
 const FRAME_BYTES: usize = 100;
 
-/// What the driver saw of the project.
+/// What the run executor found about the project.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectLayer {
-    /// What people wrote for those who work here, the root's first, then by path.
+    /// Instructions for contributors, the root's first, then by path.
     pub instructions: Vec<InstructionFile>,
-    /// What it is built with.
+    /// Its build systems and languages.
     pub stack: ProjectStack,
-    /// Its files, as they are shown.
+    /// Its files, as rendered.
     pub tree: String,
     /// How its tests are run, if that is known.
     pub tests: Option<String>,
-    /// Linters that look at each change.
+    /// Linters that check each change.
     pub linters: Vec<String>,
 }
 
@@ -51,26 +51,26 @@ pub struct InstructionFile {
 }
 
 impl InstructionFile {
-    /// The folder it is about; empty = all of the repository.
+    /// The folder it applies to; empty = the whole repository.
     fn scope_folder(&self) -> &str {
         self.path.rsplit_once('/').map_or("", |(folder, _)| folder)
     }
 }
 
-/// What a project is built with.
+/// The build systems and languages of a project.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectStack {
     /// Build systems, each with its folder (empty = the root), the root's first.
     pub built_with: Vec<(String, String)>,
-    /// Languages and how many files each has, the most first.
+    /// Languages and how many files each has, most frequent first.
     pub languages: Vec<(String, usize)>,
 }
 
 impl ProjectLayer {
-    /// What the paths of a tree and its instructions tell.
+    /// Builds the layer from the paths of a tree and its instructions.
     pub fn from_files(files: &[String], instructions: Vec<InstructionFile>) -> Self {
         let told: usize = instructions.iter().map(|told| told.text.len()).sum();
-        // What instructions leave of their bound is the tree's.
+        // The tree may use the space that instructions leave.
         let room = (INSTRUCTIONS_BYTES_MAX + TREE_BYTES_MIN).saturating_sub(told);
         let room = room.clamp(TREE_BYTES_MIN, TREE_BYTES_MAX);
         Self {
@@ -81,7 +81,7 @@ impl ProjectLayer {
         }
     }
 
-    /// The layer's text.
+    /// Renders the layer's text.
     pub(super) fn render_text(&self) -> String {
         let mut out = self.stack.render_text();
         if let Some(tests) = &self.tests {
@@ -96,11 +96,11 @@ impl ProjectLayer {
         out
     }
 
-    /// What people wrote down, within one bound: the root's first, for it is about everything. What that leaves is
-    /// shared: short ones stand whole, long ones are cut alike; where the shares get too small, the path of the last
-    /// ones is named, for who works there to read.
+    /// Renders the instructions within one limit: the root's first, because it applies everywhere. The rest of the
+    /// space is shared: short texts are complete, long ones are cut to the same length; if the shares get too small,
+    /// the last ones are only named by path, to be read when working there.
     fn render_instructions(&self, out: &mut String) {
-        // What stands around a text is told of each: its path, three times at most.
+        // Each text has its path around it, three times at most.
         let lengths: Vec<(usize, usize)> = self
             .instructions
             .iter()
@@ -135,12 +135,12 @@ impl ProjectLayer {
     }
 }
 
-/// How many bytes of each text are told; none = only its path is.
+/// Allots bytes to each text; `None` = only its path is named.
 fn allot_bytes(lengths: &[(usize, usize)], has_root: bool) -> Vec<Option<usize>> {
     let (root, rest) = lengths.split_at(usize::from(has_root));
     let root = root.first().map(|(root, _)| (*root).min(INSTRUCTIONS_BYTES_MAX));
     let room = INSTRUCTIONS_BYTES_MAX - root.unwrap_or(0);
-    // As many as may have the least share; what is shorter than that needs less.
+    // As many texts as can get the minimum share; a shorter text needs less.
     let least = |(length, around): &(usize, usize)| (*length).min(INSTRUCTIONS_BYTES_MIN) + around;
     let mut told = rest.len();
     while told > 0 && rest[..told].iter().map(least).sum::<usize>() > room {
@@ -149,7 +149,7 @@ fn allot_bytes(lengths: &[(usize, usize)], has_root: bool) -> Vec<Option<usize>>
     let mut left = room - rest[..told].iter().map(|(_, around)| around).sum::<usize>();
     let mut by_length: Vec<usize> = rest[..told].iter().map(|(length, _)| *length).collect();
     by_length.sort_unstable();
-    // The shortest first: what each leaves of its equal part is the others'.
+    // The shortest first: space that a text does not need goes to the others.
     let mut cap = 0;
     for (nth, length) in by_length.iter().enumerate() {
         cap = left / (told - nth);
@@ -160,7 +160,7 @@ fn allot_bytes(lengths: &[(usize, usize)], has_root: bool) -> Vec<Option<usize>>
 }
 
 impl ProjectStack {
-    /// What well-known files and endings tell.
+    /// Detects the stack from well-known files and extensions.
     pub fn from_files(files: &[String]) -> Self {
         let mut built_with: Vec<(String, String)> = Vec::new();
         for file in files {
@@ -214,7 +214,7 @@ impl ProjectStack {
     }
 }
 
-/// Folders that hold the code of others, or samples: what is written there is not about this project.
+/// Whether a folder holds third-party code or samples: instructions there are not about this project.
 pub fn is_third_party_folder(folder: &str) -> bool {
     const OTHERS: [&str; 8] =
         ["node_modules", "vendor", "third_party", "testdata", "fixtures", ".venv", "target", "dist"];
@@ -307,7 +307,7 @@ fn count_languages(files: &[String]) -> Vec<(String, usize)> {
     named
 }
 
-/// The files, a line for each folder: whole while they are few, then with fewer names, then counts alone.
+/// Renders the files, one line per folder: complete while they are few, then with fewer names, then counts alone.
 fn render_tree(files: &[String], bytes_max: usize) -> String {
     let mut folders = BTreeMap::<&str, Vec<&str>>::new();
     for file in files {
@@ -333,7 +333,7 @@ fn render_folder_line(folder: &str, names: &[&str], names_max: usize) -> String 
     if more == 0 { format!("{folder}/: {shown}\n") } else { format!("{folder}/: {shown} and {more} more\n") }
 }
 
-/// Folders with how many files are in and below them, as deep as there is room for.
+/// Renders folders with the number of files in and below them, as deep as space allows.
 fn render_folder_counts(files: &[String], bytes_max: usize) -> String {
     let deepest = files.iter().map(|file| file.matches('/').count()).max().unwrap_or(0);
     let mut best = String::new();

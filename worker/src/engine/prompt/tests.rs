@@ -1,4 +1,4 @@
-//! The layers of the prompt, to the byte, and their bounds.
+//! Tests of the layers of the prompt, byte for byte, and their limits.
 
 use docket_schema::run::TaskComplexity;
 
@@ -76,7 +76,7 @@ fn wide_tree_is_truncated_with_a_note() {
     assert!(shown.len() <= TREE_BYTES_MAX && shown.contains("more folders; use list_files]"), "{shown}");
 }
 
-/// The same task pasted from elsewhere is the same prompt (E3).
+/// The same task pasted from elsewhere gives the same prompt (E3).
 #[test]
 fn pasted_task_text_is_normalized() {
     let told = task_prompt(
@@ -126,7 +126,7 @@ fn instruction_files_share_one_limit_and_the_rest_is_named() {
     assert!(
         shown.contains("# What b/AGENTS.md says about b/ (it goes over what is said above)\nxxxxxxxxxx\n")
     );
-    // Without one at the root all share alike, and of too many the last ones are named.
+    // Without one at the root all get equal shares, and if there are too many the last ones are named.
     let project = ProjectLayer {
         instructions: (0..70).map(|n| told(&format!("f{n:02}/AGENTS.md"), 600 + 1000 * (n % 2))).collect(),
         ..ProjectLayer::default()
@@ -158,7 +158,8 @@ fn largest_prompt_layers_stay_within_the_limit() {
     assert!(bytes <= PROMPT_BYTES_MAX, "{bytes} bytes");
 }
 
-/// A24: what differs between tasks stands behind what they share, so that a provider's cache serves all of them.
+/// A24: the parts that differ between tasks come after the shared ones, so that a provider's cache serves all of
+/// them.
 #[test]
 fn system_prompt_does_not_depend_on_the_task() {
     assert_eq!(

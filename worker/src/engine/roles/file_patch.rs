@@ -1,9 +1,9 @@
-//! One file changed by a role that sees nothing else of the tree: the runtime shows it, the role answers with a patch,
-//! the runtime applies that. Pure.
+//! Sub-protocol that changes one file through a role that sees nothing else of the tree: the runtime shows the file,
+//! the role replies with a patch, and the runtime applies it. Pure.
 //!
-//! The patch is in the apply_patch format; any form that `edit_file` reads is taken. One that names another file is
-//! refused, whatever it says (D3): the call that applies it is made for the one file. What cannot be applied is tried
-//! again, first with the file as it is, then with the hunks that were refused (D4).
+//! The patch is in the apply_patch format; any form that `edit_file` reads is accepted. A patch that names another
+//! file is always rejected (D3): the call that applies it is made for this file. A patch that cannot be applied is
+//! retried, first with the current file, then with the rejected hunks (D4).
 
 use docket_schema::{
     content::{Content, WorkspacePath},
@@ -15,10 +15,10 @@ use super::role_conversation;
 use crate::engine::core::decision::{Decision, RoleStart};
 use crate::tools;
 
-/// Tries at one file: the first, one with the file as it is, one with what was refused.
+/// Tries per file: the first, one with the current file, one with the rejected hunks.
 const TRIES_MAX: u32 = 3;
 
-/// What is wanted of whoever answers with a patch.
+/// The instructions for a role that replies with a patch.
 pub(in crate::engine) const PATCH_INSTRUCTIONS: &str = "\
 Answer with one patch in this format and nothing else:
 *** Begin Patch
@@ -34,32 +34,32 @@ written whole: `*** Add File: path` and then every line with a `+` before it. Yo
 shown: a patch that names another is refused. If the file needs no change, answer with the single word UNCHANGED.
 ";
 
-/// One file that is to be changed.
+/// A change to one file.
 pub(in crate::engine) struct FilePatchTask<'a> {
-    /// The role that does it.
+    /// The role that makes it.
     pub(in crate::engine) role: &'a str,
-    /// What for, in a line; another for each step.
+    /// Its purpose, in one line; distinct for each step.
     pub(in crate::engine) about: String,
     /// The file.
     pub(in crate::engine) path: &'a WorkspacePath,
-    /// What is to be done, and what whoever does it should know.
+    /// The task, and everything the role should know about it.
     pub(in crate::engine) instructions: Vec<Content>,
 }
 
 /// How it ended.
 pub(in crate::engine) enum FilePatchOutcome {
-    /// The file was changed: the runtime's words.
+    /// The file was changed: the runtime's message.
     Applied(Content),
-    /// It need not be: the runtime's words.
+    /// No change was needed: the runtime's message.
     Unchanged(Content),
-    /// All tries failed: why.
+    /// All tries failed: the reason.
     GivenUp(String),
 }
 
-/// What is next for the file.
+/// Advances the change of the file.
 ///
 /// # Errors
-/// The decision, while it is under way.
+/// The decision, while it is in progress.
 pub(in crate::engine) fn advance_patch(
     run: &RunState,
     pins: &RunStarted,
@@ -110,7 +110,7 @@ pub(in crate::engine) fn advance_patch(
     }
 }
 
-/// What was wrong, with what was refused where the last try comes next.
+/// Adds the rejected patch to the problem if the last try comes next.
 fn append_refused_patch(run: &RunState, problem: String, refused: Option<&str>) -> String {
     match refused.filter(|_| run.engine_state.tries + 1 >= TRIES_MAX) {
         Some(refused) => format!("{problem}\nThe patch was:\n{refused}"),
@@ -118,7 +118,7 @@ fn append_refused_patch(run: &RunState, problem: String, refused: Option<&str>) 
     }
 }
 
-/// Another try, with the file as it is now; or none is left.
+/// Retries with the current file, or gives up after the last try.
 fn retry_patch(
     run: &RunState,
     pins: &RunStarted,
@@ -130,7 +130,7 @@ fn retry_patch(
         return Ok(FilePatchOutcome::GivenUp(problem));
     }
     let facts = vec![EngineFact::Invalid { what: "patch".to_owned(), problem }];
-    // Also of the last one the log says that it was refused; what follows from it comes after.
+    // The rejection of the last try is recorded too; its consequences come after it.
     Err(if is_last {
         role_conversation::record_facts(run, facts)
     } else {
@@ -138,7 +138,7 @@ fn retry_patch(
     })
 }
 
-/// Whether the run goes by the rules of today: names of files are taken as they stand, and each refused patch is told.
+/// Whether the run uses the current rules: file names are read literally, and each rejected patch is reported.
 const fn uses_current_rules(pins: &RunStarted) -> bool {
     pins.settings.role_rules > 1
 }
@@ -149,9 +149,10 @@ fn show_file_call(pins: &RunStarted, patch: &FilePatchTask<'_>) -> (&'static str
     if most == 0 {
         return (tools::SHOW_FILE, json!({ "path": path }));
     }
-    // Of a larger file the parts that the words speak of.
+    // For a larger file, the parts that the instructions mention.
     let about: Vec<&str> = patch.instructions.iter().map(role_conversation::inline_text).collect();
-    // A quarter stays for what was refused and what was done before; the file has what the words leave of the rest.
+    // A quarter is reserved for the rejected patch and earlier changes; the file gets what the instructions leave of
+    // the rest.
     let most = match pins.settings.role_rules {
         0 => most,
         _ => {
@@ -162,7 +163,8 @@ fn show_file_call(pins: &RunStarted, patch: &FilePatchTask<'_>) -> (&'static str
     (tools::SHOW_FILE, json!({ "path": path, "bytes_max": most, "about": about.join("\n") }))
 }
 
-/// How many bytes whoever patches may begin with (D8); 0 = no limit. A token has three bytes or more.
+/// Returns how many bytes the opening of a patch conversation may have (D8); 0 = no limit. A token has three bytes or
+/// more.
 fn context_bytes_max(pins: &RunStarted, role: &str) -> u64 {
     let role = pins.roles.iter().find(|pinned| pinned.name == role);
     role.map_or(0, |role| role.context_tokens_max).saturating_mul(3)
@@ -176,7 +178,7 @@ fn content_bytes(content: &Content) -> u64 {
     }
 }
 
-/// Words in so many bytes: of what is longer than what is left for it, the beginning and the end.
+/// Fits texts into `most` bytes; a text longer than its remaining space keeps its beginning and end.
 fn fit_contents(words: &[Content], most: u64) -> Vec<Content> {
     let mut left = most;
     let fit = |content: &Content| {
@@ -194,7 +196,7 @@ fn fit_contents(words: &[Content], most: u64) -> Vec<Content> {
     words.iter().map(fit).collect()
 }
 
-/// A third of `most` from the beginning, and the rest from the end: that is where logs say what failed.
+/// Keeps a third of `most` from the beginning and the rest from the end, where logs report failures.
 fn truncate_middle(text: &str, most: u64) -> String {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let head = text.floor_char_boundary(most / 3);
@@ -208,7 +210,7 @@ fn patch_opening(
     patch: &FilePatchTask<'_>,
     shown: &FinishedCall,
 ) -> RoleStart {
-    // A quarter for what is to be done, one for what was refused and what was done before, the rest for the file.
+    // A quarter for the instructions, one for the rejected patch and earlier changes, the rest for the file.
     let quarter = match (context_bytes_max(pins, patch.role), pins.settings.role_rules) {
         (0, _) | (_, 0) => u64::MAX,
         (most, _) => most / 4,
@@ -231,7 +233,7 @@ fn is_show_file_result(done: &FinishedCall, path: &WorkspacePath) -> bool {
     done.tool.name == tools::SHOW_FILE && done.tool.args["path"] == path.to_string()
 }
 
-/// Whether it is a call that applied a patch.
+/// Whether the call applied a patch.
 pub(in crate::engine) fn is_patch_result(done: &FinishedCall) -> bool {
     done.tool.call.is_runtime() && matches!(done.tool.name.as_str(), "edit_file" | "create_file")
 }
@@ -243,8 +245,8 @@ fn result_text(done: &FinishedCall) -> String {
     }
 }
 
-/// The call that applies an answer; none where it says that nothing is to be changed. `exact` = a file is named by its
-/// whole path.
+/// Returns the call that applies a reply; `None` if it says that nothing needs to change. `exact` = a file is named
+/// by its full path.
 fn parse_patch_reply(
     path: &WorkspacePath,
     said: &str,
@@ -279,20 +281,20 @@ fn parse_patch_reply(
     if exact {
         foreign()?;
     }
-    // Whatever the tool would refuse for its form alone is told without a call.
+    // Problems of form that the tool would reject are reported without a call.
     docket_edit::parse_patch(Some(&name), said).map_err(|error| error.to_string())?;
     foreign()?;
     Ok(Some(("edit_file", json!({ "path": name, "patch": said }))))
 }
 
-/// The files that an answer's sections name, all of them: also those behind the one that would be applied.
+/// Returns all files that a reply's sections name, including those after the one that would be applied.
 fn section_files(said: &str) -> impl Iterator<Item = &str> {
     let marks = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
     said.lines().filter_map(move |line| marks.iter().find_map(|mark| line.strip_prefix(mark))).map(str::trim)
 }
 
-/// Whether a name is another file's, beyond what the edit engine tells: it takes folders that stand before a path for
-/// those above the workspace, and in one they are the workspace's own.
+/// Whether a name refers to another file, more strictly than the edit engine: that one treats leading folders as
+/// those above the workspace, but here they are the workspace's own.
 fn names_another_file(path: &str, named: &str) -> bool {
     let bare = named.trim_start_matches("./");
     let bare = bare.strip_prefix("a/").or_else(|| bare.strip_prefix("b/")).unwrap_or(bare);
@@ -300,13 +302,13 @@ fn names_another_file(path: &str, named: &str) -> bool {
     deeper || !docket_edit::is_same_file(path, named)
 }
 
-/// Whether a name is this path, as it stands or from where commands see the workspace. A shorter one, or one with other
-/// folders before it, may be another file's.
+/// Whether a name is this path, relative or from where commands see the workspace. A shorter name, or one with other
+/// leading folders, may be another file's.
 fn is_same_path(path: &str, named: &str) -> bool {
     tools::strip_workspace_prefix(named).trim_start_matches("./") == path
 }
 
-/// The file that an answer writes whole, and its text.
+/// Returns the file that a reply writes in full, and its text.
 fn parse_added_file(said: &str) -> Option<(String, String)> {
     let mut lines = said.lines().skip_while(|line| !line.starts_with("*** Add File: "));
     let file = lines.next()?.strip_prefix("*** Add File: ")?.trim().to_owned();
@@ -362,7 +364,7 @@ mod tests {
                 assert!(matches!(parse_patch_reply(&path, &patch, true), Ok(Some(_))), "{patch}");
             }
         }
-        // The prefixes of git stand in the headers of a diff.
+        // The prefixes of git in the headers of a diff.
         for named in ["a/src/a.py", "b/src/a.py"] {
             let [update, add, diff] = forms(named);
             assert!(matches!(parse_patch_reply(&path, &diff, true), Ok(Some(_))), "{diff}");

@@ -1,17 +1,17 @@
-//! Structured answers: JSON in what a model says, whatever stands around it. Pure.
+//! Structured replies: extracts JSON from a model's text, whatever surrounds it. Pure.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::engine::json_schema::find_violations;
 
-/// Text of an answer stays in its event up to this: engines read it to decide.
+/// Reply text up to this size stays in its event, because engines read it to decide.
 pub(crate) const ANSWER_INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// The first JSON object or array of a text: the whole of it, in a fence, or between words.
+/// Returns the first JSON object or array of a text: the whole text, in a fence, or between words.
 ///
 /// # Errors
-/// There is none; what a model is told of that.
+/// There is none; the message is for the model.
 pub(in crate::engine) fn extract_json(text: &str) -> Result<Value, String> {
     let text = text.trim();
     let starts = text.match_indices(['{', '[']).map(|(at, _)| at);
@@ -20,7 +20,7 @@ pub(in crate::engine) fn extract_json(text: &str) -> Result<Value, String> {
         let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();
         match values.next() {
             Some(Ok(value)) => return Ok(value),
-            // The outermost says most of what is wrong.
+            // The error of the outermost value says the most.
             Some(Err(error)) => drop(first.get_or_insert(error.to_string())),
             None => {}
         }
@@ -31,10 +31,10 @@ pub(in crate::engine) fn extract_json(text: &str) -> Result<Value, String> {
     Err(first.map_or_else(|| "there is no JSON in it".to_owned(), |error| format!("it is not JSON: {error}")))
 }
 
-/// The JSON of an answer that meets its schema, where there is one.
+/// Returns the JSON of a reply, which must match the schema if there is one.
 ///
 /// # Errors
-/// There is none, or what of it does not meet the schema; what a model is told of that.
+/// There is none, or it violates the schema; the message is for the model.
 pub(in crate::engine) fn extract_valid_json(said: &str, schema: Option<&Value>) -> Result<Value, String> {
     let value = extract_json(said)?;
     let wrong: Vec<String> = schema
@@ -43,7 +43,7 @@ pub(in crate::engine) fn extract_valid_json(said: &str, schema: Option<&Value>) 
     if wrong.is_empty() { Ok(value) } else { Err(wrong.join("; ")) }
 }
 
-/// Whether a text is its JSON and nothing else, but for a fence around it.
+/// Whether a text is only its JSON, except for a fence around it.
 pub(in crate::engine) fn is_only_json(text: &str) -> bool {
     let text = text.trim();
     let inside = text.strip_prefix("```").and_then(|text| text.strip_suffix("```"));
@@ -51,13 +51,13 @@ pub(in crate::engine) fn is_only_json(text: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(inside).is_ok()
 }
 
-/// Bytes of an answer in which the beginning of its JSON is looked for after one that was none.
+/// Bytes of a reply in which another beginning of its JSON is searched after a failed one.
 const JSON_SEARCH_BYTES_MAX: usize = 16 * 1024;
 
-/// The JSON of a text as a `T`.
+/// Parses the JSON of a text as a `T`.
 ///
 /// # Errors
-/// As [`json_in`]; or it is of another shape.
+/// The errors of [`extract_json`], or it has another structure.
 pub(in crate::engine) fn parse_json_reply<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let value = extract_json(text)?;
     serde_json::from_value(value).map_err(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! What engines with roles share: how a role is taken up, asked and heard, how its answer is read, how one file is changed by a patch.
+//! Shared parts of role-based engines: role conversations, structured replies, and changing one file by a patch.
 
 pub(super) mod file_patch;
 pub(super) mod json_reply;

@@ -1,9 +1,9 @@
-//! What all engines with roles share: how a role is taken up, asked, and heard; the calls that the runtime makes itself;
-//! the final checks. Pure.
+//! Shared helpers of role-based engines: start a role, request its reply, validate the reply; make the runtime's own
+//! calls; run final checks. Pure.
 //!
-//! An engine asks in this order: [`first`] (wishes of people, limits, children that are out, calls that wait, mending,
-//! compaction, attempts that failed), then its own rules, which end in [`speak`] where the role in hand has to say more. Whatever it concludes is
-//! recorded before anything follows from it.
+//! An engine checks in this order: [`check_pending_decision`] (requests of people, limits, running children, waiting
+//! calls, fixes, compaction, failed attempts), then its own rules, which end in [`ask_role`] if the active role has
+//! to continue. Its conclusions are recorded before anything follows from them.
 
 use docket_schema::{
     content::Content,
@@ -33,10 +33,10 @@ use crate::engine::{
 };
 use crate::tools;
 
-/// Answers in a row that cannot be taken before it is a person's, or the run's end.
+/// Consecutive invalid replies before a person is asked or the run ends.
 pub(in crate::engine) const INVALID_REPLIES_MAX: u32 = 3;
 
-/// What comes before an engine's own rules.
+/// Checks everything that comes before an engine's own rules.
 ///
 /// # Errors
 /// The decision that is due first.
@@ -45,7 +45,8 @@ pub(in crate::engine) fn check_pending_decision(run: &RunState, pins: &RunStarte
     run.last_failure.as_ref().map_or(Ok(()), |failure| Err(retry_after_failure(run, pins, failure)))
 }
 
-/// As [`first`], but for what follows a model's failure; `time_max_ms` is what calls of the run may take.
+/// Like [`check_pending_decision`], without retries after a model failure; `time_max_ms` is what calls of the run may
+/// use.
 ///
 /// # Errors
 /// The decision that is due first.
@@ -57,18 +58,18 @@ pub(in crate::engine) fn check_due_decision(
     first_due_decision(run, pins, time_max_ms).map_or(Ok(()), Err)
 }
 
-/// What the role in hand said last.
+/// The last reply of the active role.
 pub(in crate::engine) enum RoleReply<'a> {
-    /// Words, without a tool.
+    /// Text, without a tool call.
     Final(&'a Content),
-    /// Nothing that could be its last word; what it is told of that, where it has to be told anything.
+    /// Not a final reply; with a reminder if the role needs one.
     NotFinal(Option<&'static str>),
 }
 
-/// What the role in hand said last.
+/// Returns the last reply of the active role.
 ///
 /// # Errors
-/// It refuses to go on, or its answers are cut again and again.
+/// It refuses to continue, or its replies are truncated again and again.
 pub(in crate::engine) fn role_reply<'a>(
     run: &'a RunState,
     pins: &RunStarted,
@@ -96,10 +97,10 @@ pub(in crate::engine) fn role_reply<'a>(
     }
 }
 
-/// The last word of the role in hand.
+/// Returns the final reply of the active role.
 ///
 /// # Errors
-/// It has not said it: what is to be done for that.
+/// There is none yet: the decision that requests it.
 pub(in crate::engine) fn require_final_reply<'a>(
     run: &'a RunState,
     pins: &RunStarted,
@@ -115,17 +116,17 @@ pub(in crate::engine) fn require_final_reply<'a>(
     Err(ask_role(run, pins, nudge))
 }
 
-/// Asks the role in hand, with these words at the end, unless it is not to go on.
+/// Calls the active role with this reminder, unless it must not continue.
 pub(in crate::engine) fn ask_role(run: &RunState, pins: &RunStarted, nudge: Option<String>) -> Decision {
     fail_too_many_empty_answers(run, pins).unwrap_or_else(|| ask_next_turn(run, pins, nudge))
 }
 
-/// The last word of the role in hand as the JSON that its schema wants, and that `take` takes; what is said of a role
-/// without a schema is one string.
+/// Returns the final reply of the active role as the JSON that its schema requires and `take` accepts; `take` gets a
+/// single string from a role without a schema.
 ///
 /// # Errors
-/// It has not said it; or it cannot be taken: it is told what is wrong, and after [`INVALID_MAX`] answers in a row `spent`
-/// says what follows.
+/// There is none yet, or it is invalid: the role is told why, and after [`INVALID_REPLIES_MAX`] replies in a row
+/// `spent` decides.
 pub(in crate::engine) fn require_structured_reply<T>(
     run: &RunState,
     pins: &RunStarted,
@@ -144,12 +145,12 @@ pub(in crate::engine) fn require_structured_reply<T>(
     }
 }
 
-/// What is wrong with an answer that stands in no event.
+/// Returns the message about a reply that does not fit in its event.
 pub(in crate::engine) fn reply_too_long_message() -> String {
     format!("it is longer than the {ANSWER_INLINE_BYTES_MAX} bytes that an answer may have: say less")
 }
 
-/// An answer as its schema wants it.
+/// Parses a reply by its schema.
 fn parse_structured_reply(said: &Content, schema: Option<&Value>) -> Result<Value, String> {
     let Content::Text(text) = said else {
         return Err(reply_too_long_message());
@@ -163,12 +164,12 @@ pub(in crate::engine) fn record_facts(run: &RunState, facts: Vec<EngineFact>) ->
     update_decision(run, EngineUpdate { facts, begins: None })
 }
 
-/// Takes up a role, after these facts.
+/// Starts a role, after these facts.
 pub(in crate::engine) fn start_role(run: &RunState, facts: Vec<EngineFact>, begins: RoleStart) -> Decision {
     update_decision(run, EngineUpdate { facts, begins: Some(begins) })
 }
 
-/// Has the runtime make these calls, after these facts.
+/// Makes the runtime's own calls, after these facts.
 pub(in crate::engine) fn call_own_tools(
     run: &RunState,
     mut facts: Vec<EngineFact>,
@@ -188,28 +189,28 @@ fn update_decision(run: &RunState, conclusion: EngineUpdate) -> Decision {
     Decision { phase: run.phase, act: Action::Conclude(Box::new(conclusion)) }
 }
 
-/// Whether the role is in hand, for this.
+/// Whether the role is active, with this purpose.
 pub(in crate::engine) fn is_active_role(run: &RunState, role: &str, about: &str) -> bool {
     run.engine_state.role.as_deref() == Some(role) && run.engine_state.about == about
 }
 
-/// The task as everybody is told it.
+/// The task as every role sees it.
 pub(in crate::engine) const fn task_content(pins: &RunStarted) -> Content {
     Content::Blob(pins.prompts.task)
 }
 
-/// How the final checks stand.
+/// The result of the final checks.
 pub(in crate::engine) enum FinalCheckOutcome {
-    /// All passed, or there are none; or some decide nothing, and the run is to complete unverified.
+    /// All passed, or there are none; or some are undecided, and the run is to complete unverified.
     Passed,
-    /// Some failed: `run.work.failed_checks` has what they said.
+    /// Some failed: `run.engine_state.failed_checks` has their output.
     Failed,
 }
 
-/// The final checks, once all work is done.
+/// Runs the final checks, once all work is done.
 ///
 /// # Errors
-/// They are to be run; or they failed too often.
+/// They are to be run, or they failed too often.
 pub(in crate::engine) fn require_final_checks(
     run: &RunState,
     pins: &RunStarted,
@@ -233,7 +234,8 @@ pub(in crate::engine) fn require_final_checks(
     }
 }
 
-/// What the checks said of the work as it is. Where there is none, what an earlier round's said is of other work.
+/// Returns the check results for the current work. If there are none, results of an earlier round describe other
+/// work.
 pub(in crate::engine) fn current_round_checks<'a>(
     run: &'a RunState,
     pins: &RunStarted,
@@ -242,22 +244,23 @@ pub(in crate::engine) fn current_round_checks<'a>(
     if are_old { &[] } else { &run.engine_state.finished_checks }
 }
 
-/// Whether a person said what no model has read: whoever would end the run hears it first.
+/// Whether a message from a person is unread by any model: a role that would end the run reads it first.
 pub(in crate::engine) fn has_unread_user_message(run: &RunState) -> bool {
     !run.engine_state.unread_messages.is_empty()
 }
 
-/// Why a plan is dropped that nothing else is wrong with.
+/// The reason for dropping an otherwise valid plan.
 pub(in crate::engine) const USER_MESSAGE_REASON: &str = "a person has something to say, which stands below";
 
-/// The call that shows what was changed, but for what policy lets nobody read.
+/// Returns the call that shows the changes, except files that policy hides.
 pub(in crate::engine) fn show_changes_call(run: &RunState) -> (&'static str, Value) {
     let unseen = permission::hidden_changed_files(run);
     let args = if unseen.is_empty() { json!({}) } else { json!({ "leave_out": unseen }) };
     (tools::SHOW_CHANGES, args)
 }
 
-/// What was changed cannot be judged: policy keeps the runtime from looking. None where it was shown.
+/// Returns the decision if the changes cannot be judged because policy keeps the runtime from reading them; `None` if
+/// they were shown.
 pub(in crate::engine) fn changes_hidden_decision(run: &RunState) -> Option<Decision> {
     let last = run.engine_state.finished_calls.last()?;
     let refused =
@@ -270,7 +273,7 @@ pub(in crate::engine) fn changes_hidden_decision(run: &RunState) -> Option<Decis
     })
 }
 
-/// Ends the run well. Its last words are what its steps were: the last answer was for the runtime.
+/// Ends the run as succeeded. Its summary lists the steps, because the last reply was addressed to the runtime.
 pub(in crate::engine) fn succeed_run(run: &RunState) -> Decision {
     let steps: String =
         run.engine_state.plan.iter().flatten().map(|step| format!("- {}\n", format_step(step))).collect();
@@ -278,7 +281,7 @@ pub(in crate::engine) fn succeed_run(run: &RunState) -> Decision {
     Decision { phase: RunPhase::Verifying, act: Action::End { result: RunOutcome::Succeeded, summary } }
 }
 
-/// A step in a line.
+/// Formats a step in one line.
 fn format_step(step: &PlanStep) -> String {
     match &step.kind {
         StepKind::Free | StepKind::Message => step.text.clone(),
@@ -289,7 +292,7 @@ fn format_step(step: &PlanStep) -> String {
     }
 }
 
-/// The files that differ from what the run began with, in a line.
+/// Lists the files that differ from the run's base in one line.
 pub(in crate::engine) fn format_changed_files(run: &RunState) -> Content {
     let files: Vec<String> = run.overlay.keys().take(CHANGED_FILES_MAX).map(ToString::to_string).collect();
     if files.is_empty() {
@@ -303,7 +306,7 @@ pub(in crate::engine) fn format_changed_files(run: &RunState) -> Content {
 /// Changed files that are named.
 const CHANGED_FILES_MAX: usize = 40;
 
-/// The words of an answer that stands in its event; what is longer is no structured answer.
+/// Returns the text of a reply that is stored in its event; a longer one is not a structured reply.
 pub(in crate::engine) fn inline_text(said: &Content) -> &str {
     match said {
         Content::Text(text) => text,

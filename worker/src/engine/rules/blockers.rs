@@ -1,11 +1,12 @@
-//! Blockers (A14): errors of tools that only a person can mend, known by what tools really print. Pure.
+//! Blockers (A14): tool errors that only a person can resolve, recognized by the output of real tools. Pure.
 //!
-//! Missing access or credentials ask at once: to try again with the same rights changes nothing. An external
-//! service that does not answer asks after a retry. An unclear requirement only a model can tell, by `BLOCKED:`.
+//! Missing access or credentials lead to a question at once: retrying with the same permissions changes nothing. An
+//! external service that does not respond leads to one after a retry. Only a model can recognize an unclear
+//! requirement, and says so with `BLOCKED:`.
 //!
-//! Only errors are looked at, line by line, and never what a test runner said: a test of a refused login prints
-//! the same words and is the work itself. So do lines that compare. Services of this machine are left out where
-//! they do not answer: the run can start them.
+//! Only errors are inspected, line by line, and never the output of a test runner: a test of a refused login prints
+//! the same text and is the work itself. Lines that compare values are skipped as well. Local services that do not
+//! respond are ignored: the run can start them.
 
 use std::collections::BTreeSet;
 
@@ -15,16 +16,16 @@ use docket_schema::{
     run::{FailureCategory, RunSettings, RunState, UnresolvedFailure, is_plan_heading},
 };
 
-/// What a person is needed for.
+/// Why a person is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum BlockerKind {
     /// Access or credentials.
     Access,
-    /// A service elsewhere that does not answer.
+    /// An external service that does not respond.
     Service,
 }
 
-/// Each row: words that one line must hold, in any case.
+/// Each row: texts that one line must contain, case-insensitive.
 const ACCESS_ERRORS: &[&[&str]] = &[
     &["fatal: could not read username for"],
     &["fatal: could not read password for"],
@@ -64,7 +65,7 @@ const ACCESS_ERRORS: &[&[&str]] = &[
     &["fatal:  password authentication failed for user"],
 ];
 
-/// As [`ACCESS`], from `trouble_rules` 1 on; also of services of this machine, whose secrets a run lacks as well.
+/// Like [`ACCESS_ERRORS`], from `trouble_rules` 1 on; also for local services, whose secrets a run lacks as well.
 const MISSING_SECRET_ERRORS: &[&[&str]] = &[
     &["missing required environment variable"],
     &["required environment variable", " is not set"],
@@ -80,10 +81,10 @@ const MISSING_SECRET_ERRORS: &[&[&str]] = &[
     &["error 1045 (28000): access denied for user"],
 ];
 
-/// How names of environment variables end that hold a secret.
+/// Suffixes of environment variables that hold a secret.
 const SECRET_NAME_SUFFIXES: [&str; 6] = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS", "_DSN"];
 
-/// Commands that show what files hold, and such that run tests: what these print is no error of theirs.
+/// Commands that print file contents or run tests: their output is not their own error.
 const DISPLAY_COMMANDS: [&str; 16] = [
     "cat ", "head ", "tail ", "less ", "grep ", "egrep ", "rg ", "ag ", "sed ", "awk ", "diff ", "git diff",
     "git show", "git log", "git grep", "echo ",
@@ -101,7 +102,7 @@ const TEST_COMMANDS: [&str; 10] = [
     "make test",
 ];
 
-/// More of both, from `trouble_rules` 2 on: what beside these only looks, and what tests as well.
+/// More of both, from `trouble_rules` 2 on: commands that only inspect, and other test runners.
 const INSPECT_COMMANDS: [&str; 9] = ["cd ", "ls", "pwd", "true", "wc ", "sort", "uniq", "find ", "printf "];
 const MORE_TEST_COMMANDS: [&str; 16] = [
     "make check",
@@ -122,7 +123,7 @@ const MORE_TEST_COMMANDS: [&str; 16] = [
     "dotnet test",
 ];
 
-/// As [`ACCESS`].
+/// Like [`ACCESS_ERRORS`], for services.
 const SERVICE_ERRORS: &[&[&str]] = &[
     &["could not resolve host"],
     &["temporary failure in name resolution"],
@@ -155,13 +156,13 @@ const SERVICE_ERRORS: &[&[&str]] = &[
     &["received unexpected http status: 50"],
 ];
 
-/// A line that compares speaks of what a test wanted.
+/// A line that compares values reports what a test expected.
 const COMPARISON_WORDS: [&str; 4] = ["assert", "expect", "==", "panicked"];
 
 /// Services that a run can start itself.
 const LOCAL_SERVICES: [&str; 5] = ["localhost", "127.0.0.1", "::1", "0.0.0.0", "testserver"];
 
-/// What the error `said` needs a person for, and the line that says so.
+/// Returns why the error `said` needs a person, and the line that shows it.
 pub(in crate::engine) fn find_blocker(said: &str) -> Option<(BlockerKind, &str)> {
     said.lines().map(str::trim).find_map(|line| {
         let lower = line.to_lowercase();
@@ -178,7 +179,7 @@ pub(in crate::engine) fn find_blocker(said: &str) -> Option<(BlockerKind, &str)>
     })
 }
 
-/// What the error of a command needs a person for, beside [`need`]: a secret that the run does not have.
+/// Returns a secret that the run lacks, from the error of a command, in addition to [`find_blocker`].
 fn find_missing_secret<'a>(command: &str, said: &'a str) -> Option<(BlockerKind, &'a str)> {
     let shows = command
         .split(['|', ';', '&'])
@@ -203,7 +204,7 @@ fn is_missing_secret_line(line: &str) -> bool {
     })
 }
 
-/// Whether a command only shows what files hold, or runs tests among others.
+/// Whether a command only prints file contents, or also runs tests.
 fn prints_foreign_output(command: &str) -> bool {
     let mut parts = command.split(['|', ';', '&', '\n']).map(str::trim_start).filter(|part| !part.is_empty());
     let looks =
@@ -215,7 +216,7 @@ fn blocker_for_trouble(trouble: &UnresolvedFailure, rules: u32) -> Option<(Block
     let of_tests = trouble.failing.is_some() || trouble.tool == "run_tests";
     let of_files = matches!(trouble.kind, FailureCategory::NotFound | FailureCategory::WriteFailed);
     match &trouble.text {
-        // Of another program's words nothing can be told: they are what was asked for.
+        // Output of another program proves nothing: it is what was requested.
         Content::Text(_) if rules > 1 && prints_foreign_output(&trouble.subject) => None,
         Content::Text(said) if !of_tests && !of_files => find_blocker(said)
             .or_else(|| (rules > 0).then(|| find_missing_secret(&trouble.subject, said)).flatten()),
@@ -223,7 +224,7 @@ fn blocker_for_trouble(trouble: &UnresolvedFailure, rules: u32) -> Option<(Block
     }
 }
 
-/// What only a person can mend of the last turn's errors, put as a question.
+/// Returns the question about errors of the last turn that only a person can resolve.
 pub(in crate::engine) fn blocker_question(run: &RunState, settings: &RunSettings) -> Option<Content> {
     if !settings.ask_at_blockers || run.transcript.has_notes() {
         return None;
@@ -248,11 +249,11 @@ pub(in crate::engine) fn blocker_question(run: &RunState, settings: &RunSettings
     Some(Content::Text(question))
 }
 
-/// How a model says that it cannot go on.
+/// How a model reports that it cannot continue.
 const BLOCKED_MARK: &str = "BLOCKED:";
 
-/// The question of an answer that begins with the mark; `anywhere`: or has it at the beginning of a line, bare or
-/// in Markdown.
+/// Returns the question of a reply that begins with the mark or, with `anywhere`, has it at the start of a line, bare
+/// or in Markdown.
 pub(in crate::engine) fn blocked_question(text: Option<&Content>, anywhere: bool) -> Option<Content> {
     match text {
         Some(Content::Text(text)) => {
@@ -263,7 +264,7 @@ pub(in crate::engine) fn blocked_question(text: Option<&Content>, anywhere: bool
             let first = text.trim_start().strip_prefix(BLOCKED_MARK);
             let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
             let question = first.or_else(|| lines.filter(|_| anywhere).find_map(begins))?;
-            // A plan behind it is none of the question's.
+            // A plan after it is not part of the question.
             let plan = question.lines().position(|line| anywhere && is_plan_heading(line));
             let plan = plan.map(|line| question.lines().take(line).map(|line| line.len() + 1).sum::<usize>());
             let question = plan.and_then(|end| question.get(..end)).unwrap_or(question);

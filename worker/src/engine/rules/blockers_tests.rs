@@ -1,4 +1,4 @@
-//! Blockers by real messages, and messages that only look like them.
+//! Tests of blockers with real messages, and with messages that only look like them.
 
 use docket_schema::{
     run::{BlockedReason, RunSettings, ToolStatus},
@@ -99,7 +99,7 @@ fn blockers_log(settings: RunSettings) -> TestLog {
     TestLog::with_settings(settings, &[], "namespaces")
 }
 
-/// One turn with one call that ended badly; what is asked then.
+/// One turn with one failed call; returns the question after it.
 fn fail_tool(log: &mut TestLog, tool: &str, said: &str, tests: Option<TestCounts>) -> Option<String> {
     let line = format!("a command {}", log.state.turn);
     log.answer_with("", &[(tool, json!({ "command": line }))]);
@@ -155,7 +155,7 @@ fn test_output_is_not_a_blocker() {
     assert_eq!(fail_tool(&mut self::blockers_log(old), "run_command", ACCESS[0], None), None);
 }
 
-/// What `command` printed as it failed, under these settings.
+/// The output that `command` failed with, under these settings.
 fn question_for_output(settings: RunSettings, command: &str, said: &str) -> Option<String> {
     let mut log = blockers_log(settings);
     log.answer_with("", &[("run_command", json!({ "command": command }))]);

@@ -1,10 +1,9 @@
-//! Budgets of tokens, money and time: whether a model call is still in them, before it is made. Pure.
+//! Budgets of tokens, money and time: checks whether a model call fits before it is made. Pure.
 //!
-//! A call is made where what its request is likely to cost and a short answer fit into what is left, and its answer
-//! may be no longer than the rest pays for. What a request costs is known as well as its size is: what the model
-//! counted last, and a rule for what came since; a provider that cached the last request is taken to have it still.
-//! Time is what was recorded: of model calls with their waits, of tools and of checks. A run that waits for a
-//! person, or lies between two workers, uses up none.
+//! A call is made if the estimated cost of its request and a short reply fit into the remaining budget, and its reply
+//! is limited to what the rest covers. The estimate uses the model's last count, plus a rule for newer content; a
+//! provider that cached the last request is assumed to still have it. Time is recorded time: of model calls with
+//! their waits, of tools and of checks. A run that waits for a person or for a worker uses none.
 
 use docket_schema::{
     message::{TokenPrices, TokenUsage},
@@ -24,13 +23,13 @@ use crate::engine::{
 };
 use crate::tools;
 
-/// Tokens of the shortest answer that is worth to be asked for: a sentence and a call.
+/// Tokens of the shortest reply worth requesting: a sentence and a call.
 const ANSWER_TOKENS_MIN: u32 = 256;
 
-/// Tokens that the budget of a run must pay for at least, or the run ends before its first call: what the smallest
-/// first request of a task has, by the rule that applies before a model has counted, and the shortest answer. A real
-/// request has more, for the project is part of its prompt; roles may have other prompts, so of an engine with roles
-/// the task's words alone are counted.
+/// Returns the minimum token budget of a run, without which it would end before its first call: the smallest first
+/// request of a task, by the rule that applies before a model has counted, plus the shortest reply. A real request is
+/// larger, because the project is part of its prompt; roles may have other prompts, so for an engine with roles only
+/// the task's text is counted.
 pub fn first_call_tokens_min(engine: &dyn Engine, tools: ToolSet, text: &str) -> FirstCallTokens {
     let chars = text.char_indices().nth(prompt::TASK_CHARS_MAX);
     let task = chars.map_or(text.len(), |(end, _)| end);
@@ -45,16 +44,16 @@ pub fn first_call_tokens_min(engine: &dyn Engine, tools: ToolSet, text: &str) ->
     FirstCallTokens { request, answer: u64::from(ANSWER_TOKENS_MIN) }
 }
 
-/// Tokens of a first call, at least.
+/// Minimum tokens of a first call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FirstCallTokens {
     /// Its request.
     pub request: u64,
-    /// The shortest answer that is worth to be asked for.
+    /// The shortest reply worth requesting.
     pub answer: u64,
 }
 
-/// What an engine decides, with the calls that the budgets pay for, and no others.
+/// Applies the budgets to an engine's decision: only calls they cover are made.
 pub(in crate::engine) fn decide_within_budget(
     run: &RunState,
     next: impl FnOnce(&RunStarted) -> Decision,
@@ -78,10 +77,10 @@ pub(in crate::engine) fn decide_within_budget(
     }
 }
 
-/// The call with an answer that the budgets pay for.
+/// Returns the call with a reply length that the budgets cover.
 ///
 /// # Errors
-/// It would break one of them: how the run ends.
+/// It would exceed one of them: how the run ends.
 pub(in crate::engine) fn fit_to_budget(
     run: &RunState,
     pins: &RunStarted,
@@ -90,11 +89,11 @@ pub(in crate::engine) fn fit_to_budget(
     let settings = &pins.settings;
     let spent = run.model_attempts.spending(&run.totals);
     if settings.model_rules > 0 && settings.cost_max_nusd > 0 && !pins.models.terms_for(&call.model).priced {
-        // Somebody went on with another model.
+        // A fork continued the run with another model.
         let message = crate::model::unknown_price_message(&call.model);
         return Err(RunOutcome::Failed { why: FailureKind::Configuration, message });
     }
-    // The wait before a call is part of what it takes; by the first rules it was counted when it was asked for.
+    // The wait before a call is part of its time; under the first rules it was counted when it was requested.
     let wait_ms = if settings.model_rules > 0 { call.wait_ms } else { 0 };
     if settings.time_max_ms > 0 && spent.worked_ms.saturating_add(wait_ms) >= settings.time_max_ms {
         let (took, allowed) = (spent.worked_ms / 1000, settings.time_max_ms / 1000);
@@ -146,8 +145,8 @@ pub(in crate::engine) fn fit_to_budget(
     Ok(call)
 }
 
-/// What a call may use at most: the longest answer that it allows, and what its request is likely to have, rather more
-/// than less. For budgets that others share.
+/// Returns the most a call may use: the longest reply it allows, and a rather high estimate of its request. For
+/// shared budgets.
 pub(crate) fn max_call_cost(run: &RunState, pins: &RunStarted, call: &ModelCall) -> MaxCallCost {
     let terms = pins.models.terms_for(&call.model);
     let request = request_tokens(run, pins, call);
@@ -175,7 +174,7 @@ fn request_tokens(run: &RunState, pins: &RunStarted, call: &ModelCall) -> u64 {
     }
 }
 
-/// What the request is likely to cost, rather more than less.
+/// Estimates the cost of the request, rather high than low.
 fn estimate_request_nusd(run: &RunState, call: &ModelCall, prices: TokenPrices, tokens: u64) -> u64 {
     let TokenUsage { input_tokens, cache_read_tokens, cache_write_tokens, .. } = run.model_attempts.usage;
     let caches = cache_read_tokens + cache_write_tokens > 0;
@@ -192,7 +191,7 @@ fn estimate_request_nusd(run: &RunState, call: &ModelCall, prices: TokenPrices, 
 }
 
 fn format_dollars(nusd: u64) -> String {
-    // Tenths of a cent, rounded up: what is spent is never told as less.
+    // Tenths of a cent, rounded up: spending is never understated.
     if (1..1_000_000).contains(&nusd) {
         return format!("$0.{nusd:09}").trim_end_matches('0').to_owned();
     }

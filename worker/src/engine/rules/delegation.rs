@@ -1,6 +1,6 @@
-//! Whether a run may give work away, what its children may use, and that it waits for them. Pure.
+//! Delegation rules: whether a run may delegate, what its children may use, and that it waits for them. Pure.
 //!
-//! A run that pins no depth decides as if there were no such thing: logs from before it stay as they are.
+//! A run that pins no depth decides as if delegation did not exist, so that older logs stay valid.
 
 use docket_schema::{
     message::ToolUse,
@@ -15,7 +15,7 @@ use crate::engine::core::{
 };
 use crate::tools;
 
-/// What a child may use, of what is left to its parent; none = as it is configured.
+/// What a child may use of its parent's remaining budget; `None` = as configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ChildBudget {
     pub(crate) tokens: Option<u64>,
@@ -23,12 +23,13 @@ pub(crate) struct ChildBudget {
     pub(crate) time_ms: Option<u64>,
 }
 
-/// Whether a call gives work away. Such calls stand in batches of their own.
+/// Whether a call delegates work. Such calls form their own batches.
 pub(crate) fn is_delegation(pins: &RunStarted, tool: &ToolUse) -> bool {
     pins.settings.delegation_depth_max > 0 && tool.name == tools::DELEGATE
 }
 
-/// Why no run of an engine with these roles gives anything away; none where one can. Whoever has no roles calls every tool.
+/// Returns why no run of an engine with these roles can delegate; `None` if one can. Without roles, every tool is
+/// available.
 pub fn cannot_delegate_reason(engine: &str, roles: &[RoleDefinition]) -> Option<String> {
     let has = |role: &RoleDefinition| role.tools.iter().any(|tool| tool == tools::DELEGATE);
     if roles.is_empty() || roles.iter().any(has) {
@@ -42,8 +43,9 @@ pub fn cannot_delegate_reason(engine: &str, roles: &[RoleDefinition]) -> Option<
     Some(format!("a run of the engine `{engine}` gives nothing away: {why}"))
 }
 
-/// What a model reads whose role gives away what it may not do itself: what a writing child changed is merged into the
-/// workspace like a change of its parent's, and the line that tests a child is run as a command of its parent's words.
+/// Returns the message for a model whose role delegates what it may not do itself: a writing child's changes are
+/// merged into the workspace like its parent's own, and a child's test command runs as a command that its parent
+/// wrote.
 pub(in crate::engine) fn delegation_denied_reason(
     role: &RoleSpec,
     pins: &RunStarted,
@@ -54,7 +56,7 @@ pub(in crate::engine) fn delegation_denied_reason(
     if !is_delegation(pins, tool) {
         return None;
     }
-    // What its arguments do not say is not done.
+    // Invalid arguments have no effect.
     let asked = tools::parse_delegate_args(tool).ok()?;
     if asked.writes && !may_write {
         return Some(format!(
@@ -72,8 +74,8 @@ pub(in crate::engine) fn delegation_denied_reason(
     })
 }
 
-/// Tools that a piece may not call, for whoever gives it away may not do by itself what they do. Whoever may run commands
-/// may do all; and so may whoever has no role.
+/// Returns the tools denied to a child because its parent may not use equivalent ones. A role that may run commands
+/// may do anything, and so may a run without roles.
 pub(crate) fn tools_denied_to_children(
     engine: &dyn Engine,
     run: &RunState,
@@ -87,21 +89,21 @@ pub(crate) fn tools_denied_to_children(
     let may_write = role.writes == WriteScope::Any
         && tools::mutating_tool_names().any(|tool| is_write_tool(tool) && may(tool));
     let other = |tool: &&str| if is_write_tool(tool) { !may_write } else { !may(tool) };
-    // A server's tool does whatever it does, and the child's worker may have other servers.
+    // A server's tool may do anything, and the child's worker may have other servers.
     tools::mutating_tool_names().filter(other).chain(["mcp__*"]).map(str::to_owned).collect()
 }
 
-/// Whether a call that gives work away wants the changes of it.
+/// Whether a delegating call wants the child's changes.
 pub(in crate::engine) fn requests_changes(tool: &ToolUse) -> bool {
     tools::parse_delegate_args(tool).is_ok_and(|asked| asked.writes)
 }
 
-/// Whether a call that gives work away says a line that tests it.
+/// Whether a delegating call specifies a test command.
 pub(in crate::engine) fn requests_tests(tool: &ToolUse) -> bool {
     tools::parse_delegate_args(tool).is_ok_and(|asked| asked.test_command.is_some())
 }
 
-/// The run waits while children of it are out, whatever else its answer asked for: that may need what they do.
+/// Waits while children are running, whatever else the reply requested: that may depend on their results.
 pub(in crate::engine) fn wait_for_children(run: &RunState) -> Option<Decision> {
     if run.delegation.waiting_calls.is_empty() {
         return None;
@@ -111,7 +113,7 @@ pub(in crate::engine) fn wait_for_children(run: &RunState) -> Option<Decision> {
     Some(Decision::block_run(run, question, BlockedReason::Child))
 }
 
-/// Why a call gives nothing away, behind those of its batch that do.
+/// Returns why a call cannot delegate, after those of its batch that do.
 pub(in crate::engine) fn check_delegation_limits(
     run: &RunState,
     pins: &RunStarted,
@@ -134,8 +136,9 @@ pub(in crate::engine) fn check_delegation_limits(
     }
 }
 
-/// What each of these calls may use, in order, of what is left to the run: what it asks for, else a half of what those
-/// before it leave; or why it may have nothing. All of them and the run itself may take `time_max_ms`.
+/// Allots each of these calls, in order, a part of the run's remaining budget: the requested amount, otherwise half
+/// of what those before it leave; or returns why it gets nothing. All of them and the run itself may take
+/// `time_max_ms`.
 pub(crate) fn allot_child_budgets(
     run: &RunState,
     pins: &RunStarted,
@@ -160,7 +163,7 @@ pub(crate) fn allot_child_budgets(
     all
 }
 
-/// What is left of a budget, if there is one.
+/// The rest of a budget, if there is one.
 struct RemainingBudget(Option<(u64, &'static str)>);
 
 impl RemainingBudget {

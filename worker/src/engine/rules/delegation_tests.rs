@@ -1,4 +1,4 @@
-//! What a run may give away, in which batches, and that it rests for it.
+//! Tests of what a run may delegate, in which batches, and that it rests meanwhile.
 
 use docket_schema::{
     content::BlobRef,
@@ -59,7 +59,7 @@ fn child_task(nth: u128) -> TaskId {
     TaskId(uuid::Uuid::from_u128(nth))
 }
 
-/// Announces what the engine plans, and gives it all away.
+/// Announces what the engine plans, and delegates all of it.
 fn delegate_all(log: &mut TestLog) -> Vec<CallId> {
     let planned = next_batch(log);
     for tool in &planned {
@@ -123,7 +123,7 @@ fn delegations_form_their_own_batch_and_the_run_waits_for_all() {
     log.run_batch_with(&[(ToolStatus::Ok, "a", ToolFacts::default())]);
     let planned = next_batch(&log);
     assert_eq!(tool_names(&planned), ["delegate", "delegate"]);
-    // Also without walls: it is made once, however often it is asked for.
+    // Also without a sandbox: the child is created once, however often it is requested.
     assert!(planned.iter().all(|tool| tool.class == RecoveryClass::Workspace));
     let calls = delegate_all(&mut log);
     let Action::Block { why, question, .. } = log.decide().act else { panic!("{:?}", log.decide()) };
@@ -155,8 +155,8 @@ fn child_that_ends_early_avoids_the_wait() {
     assert_eq!(log.state.stage, RunStage::Tools);
 }
 
-/// A crash may come between one child and the next, and the first may be back by then: what the next may use is still what
-/// it was when they were asked for, or all of them together could use more than there is.
+/// A crash may happen between two children, and the first may have finished when the run resumes: the next one's
+/// budget stays as it was when they were requested, or together they could use more than there is.
 #[test]
 fn early_child_result_keeps_its_position() {
     let mut log = delegating_log(RunSettings { tokens_max: 1000, ..delegating_settings() });
@@ -207,7 +207,7 @@ fn delegation_beyond_the_limit_is_denied() {
     assert_eq!(denied_rules(&next_batch(&log)), [None, Some("children_max")]);
 }
 
-/// Of time as of all else: what children use together is never more than what is left to whoever gives it away.
+/// Time works like the other budgets: children together never use more than their parent has left.
 #[test]
 fn child_budgets_come_from_the_remaining_budget() {
     let settings = RunSettings { time_max_ms: 8000, ..delegating_settings() };
@@ -227,7 +227,7 @@ fn child_budgets_come_from_the_remaining_budget() {
             .collect()
     };
     assert_eq!(times(&pins), [Some(4000), Some(2000)]);
-    // Whoever has a last word leaves it time: nine tenths are to be shared.
+    // An engine with a last turn reserves time for it: nine tenths are shared.
     let of_sop = RunStarted { engine: SopEngine.engine_ref(), ..RunStarted::clone(&pins) };
     assert_eq!(times(&of_sop), [Some(3600), Some(1800)]);
 }
@@ -238,7 +238,7 @@ fn allotted_budgets_never_exceed_the_remainder() {
     let mut log = delegating_log(RunSettings { tokens_max: 1000, ..delegating_settings() });
     log.answer_with("", &[wants(600), wants(500), wants(400)]);
     assert_eq!(denied_rules(&next_batch(&log)), [None, Some("child_budget"), None]);
-    // Who says nothing gets a half of the rest; and what children used is gone.
+    // A call that requests nothing gets half of the rest, after the usage of earlier children.
     let mut log = self::delegating_log(RunSettings { tokens_max: 1000, ..delegating_settings() });
     log.answer_with("", &[delegate_call(&json!({}))]);
     let calls = delegate_all(&mut log);
@@ -266,7 +266,7 @@ fn role_spec(may: &[&str], writes: WriteScope) -> RoleSpec {
     }
 }
 
-/// What a child changed is merged like a change of its parent's: a role gives that away only where it may write it.
+/// A child's changes are merged like its parent's own: a role delegates writing only where it may write itself.
 #[test]
 fn role_delegates_writing_only_if_it_may_write_everything() {
     let tool = |more: Value| {
@@ -287,7 +287,7 @@ fn role_delegates_writing_only_if_it_may_write_everything() {
         assert_eq!(refused.is_none(), gives, "{tools:?}: {refused:?}");
         assert_eq!(delegation::delegation_denied_reason(&role, &pins, &reads), None, "{tools:?}");
     }
-    // What its arguments do not say it does not ask for: the call itself is told what is wrong with them.
+    // Invalid arguments request nothing: the call itself reports what is wrong with them.
     let odd = tool(json!({ "writes": "yes" }));
     assert_eq!(
         delegation::delegation_denied_reason(&role_spec(&["delegate"], WriteScope::Any), &pins, &odd),
@@ -303,7 +303,7 @@ fn role_delegates_writing_only_if_it_may_write_everything() {
     );
 }
 
-/// The line that tests a piece is a command in its parent's words: a role without commands gives none.
+/// A child's test command runs as its parent's command: a role without commands cannot set one.
 #[test]
 fn role_delegates_a_test_command_only_if_it_may_run_it() {
     let tool = |more: Value| {
@@ -334,7 +334,7 @@ fn role_delegates_a_test_command_only_if_it_may_run_it() {
     assert!(both.is_some_and(|told| told.contains("leave `writes` out")));
 }
 
-/// What a piece may not call follows from what whoever gives it away may call now.
+/// The tools denied to a child follow from what its parent may call now.
 #[test]
 fn child_may_not_do_what_its_parent_may_not() {
     let denied = |engine: &str, phase: &str, tools: &[&str], scope: WriteScope| {
@@ -364,9 +364,9 @@ fn child_may_not_do_what_its_parent_may_not() {
         ("sop", "plan", reads, all, &probes[..2]),
         ("sop", "implement", builds, all, &probes),
         ("sop", "verify", builds, all, &probes),
-        // It may not now, whatever its role has.
+        // Not allowed now, whatever tools its role has.
         ("sop", "review", builds, all, &probes[..2]),
-        // Another engine's steps may be called so as well.
+        // Steps of another engine may have the same name.
         ("review", "review", builds, all, &probes),
     ] {
         let denied = denied(engine, phase, tools, scope);

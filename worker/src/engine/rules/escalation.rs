@@ -1,14 +1,14 @@
-//! Escalation (A13): when a run asks a person because it does not get on. Pure.
+//! Escalation (A13): decides when a run without progress asks a person. Pure.
 //!
-//! Three thresholds, each a pinned setting; 0 = never, and so in logs from before there were any:
-//! - the same error in so many turns (`same_error_max`);
-//! - so many turns in which a write to the same file failed, none succeeding (`failed_edits_max`);
-//! - more failures in all than (`failures_max`), of those that were not made good: calls that failed or were
-//!   refused, and each repetition of a look that finds nothing or of a command or tests that do not pass. A red
-//!   test before the fix and a missing file count nothing.
+//! Three thresholds, each a pinned setting; 0 = never, and so in logs from before they existed:
+//! - the same error in this many turns (`same_error_max`);
+//! - this many turns in which a write to the same file failed, none succeeding (`failed_edits_max`);
+//! - more unresolved failures in total than this (`failures_max`): calls that failed or were refused, and each
+//!   repetition of a search that finds nothing or of a command or tests that do not pass. A failing test before the
+//!   fix and a missing file do not count.
 //!
-//! What succeeds later about the same thing takes its failures back (`docket_schema::run::Troubles`), and what a
-//! person says is given a turn first.
+//! A later success on the same subject cancels its failures (`docket_schema::run::UnresolvedFailures`), and a message
+//! from a person gets a turn first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use docket_schema::{
     run::{FailureCategory, RunSettings, RunState, UnresolvedFailure},
 };
 
-/// Characters of what a tool said that a question repeats, from its head and from its end.
+/// Characters of a tool's output repeated in a question, from its beginning and its end.
 const HEAD_CHARS: usize = 300;
 const TAIL_CHARS: usize = 500;
 /// Characters of a command line or a path in a question.
@@ -26,7 +26,7 @@ const SUBJECT_CHARS: usize = 160;
 /// Failures that a question lists.
 const FAILURES_LISTED_MAX: usize = 8;
 
-/// What the run cannot get over by itself, put as a question; `None` while no threshold is passed.
+/// Returns the question about what the run cannot overcome by itself; `None` while no threshold is exceeded.
 pub(in crate::engine) fn escalation_question(run: &RunState, settings: &RunSettings) -> Option<Content> {
     let is_new = run.unresolved_failures.iter().any(|trouble| trouble.turns.contains(&run.turn));
     if !is_new || run.transcript.has_notes() {
@@ -55,7 +55,7 @@ fn repeated_failed_edits(run: &RunState, max: u32) -> Option<String> {
     Some(format!("{told} The last one said:\n{}", excerpt_text(last)))
 }
 
-/// That something is not there is no trouble by itself: only to look for the same thing again is the same error.
+/// A missing file is not a failure by itself: only looking for the same one again is the same error.
 fn error_key(trouble: &UnresolvedFailure, rules: u32) -> (&str, &str) {
     match trouble.kind {
         FailureCategory::NotFound if rules > 0 => (&trouble.signature, &trouble.subject),
@@ -95,7 +95,7 @@ fn too_many_failures(run: &RunState, max: u32) -> Option<String> {
     Some(told)
 }
 
-/// The first key whose troubles came in `max` turns or more, in which turns, and the last of these troubles.
+/// Returns the first key with failures in at least `max` turns, those turns, and the last of these failures.
 fn find_repeated<'a, K: Ord + Copy>(
     troubles: impl Iterator<Item = (K, &'a UnresolvedFailure)>,
     max: u32,
@@ -119,7 +119,7 @@ fn format_turns(turns: &BTreeSet<Turn>) -> String {
     }
 }
 
-/// The call, in short.
+/// Formats the call in short form.
 pub(in crate::engine) fn format_call_name(trouble: &UnresolvedFailure) -> String {
     format!("{} {}", trouble.tool, excerpt_first_line(&trouble.subject)).trim_end().to_owned()
 }
@@ -136,7 +136,7 @@ fn excerpt_text(trouble: &UnresolvedFailure) -> String {
     format!("{head}\n…\n{end}")
 }
 
-/// The first line, within its limit.
+/// Returns the first line, within its limit.
 pub(in crate::engine) fn excerpt_first_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let mut short: String = line.chars().take(SUBJECT_CHARS).collect();

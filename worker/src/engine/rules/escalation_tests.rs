@@ -1,4 +1,4 @@
-//! When a run asks a person by itself, and when not.
+//! Tests of when a run asks a person by itself, and when not.
 
 use docket_schema::{
     content::{Content, WorkspacePath},
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::engine::{Action, react_tests::TestLog};
 use crate::tools::error_signature;
 
-/// A call and what it came to: `Err` = the tool refused, with these words.
+/// A call and its result: `Err` = the tool refused, with this message.
 type ScriptedResult<'a> = (&'a str, Value, Result<ToolFacts, &'a str>);
 
 fn escalation_log() -> TestLog {
@@ -34,7 +34,7 @@ fn play_turn(log: &mut TestLog, calls: &[ScriptedResult<'_>]) -> Option<String> 
     question_text(log)
 }
 
-/// What it asks, if it asks.
+/// The question, if there is one.
 fn question_text(log: &TestLog) -> Option<String> {
     match log.decide().act {
         Action::Block { question: Content::Text(question), why, .. } => {
@@ -127,7 +127,7 @@ fn same_error_three_times_asks_regardless_of_the_call() {
 #[test]
 fn progress_does_not_ask_a_person() {
     let mut log = escalation_log();
-    // Looks that find nothing, each once; commands that say by their status alone what they found.
+    // Searches that find nothing, each once; commands that report their result only by exit status.
     for nth in 0..10 {
         let path = format!("{}.py", "x".repeat(nth + 1));
         let missing = format!("{path} does not exist");
@@ -138,7 +138,7 @@ fn progress_does_not_ask_a_person() {
             "{path}"
         );
     }
-    // Red tests that get fewer, red and green in turn, a command that comes to pass.
+    // Failing tests that get fewer, alternating results, a command that passes in the end.
     for failed in [9, 7, 3, 1, 0, 1, 0, 2, 1, 0] {
         assert_eq!(play_turn(&mut log, &[test_call(failed, "AssertionError: 1 != 2")]), None, "{failed}");
         assert_eq!(play_turn(&mut log, &[edit_call("a.py", write_facts("a.py"))]), None);
@@ -148,7 +148,7 @@ fn progress_does_not_ask_a_person() {
             assert_eq!(play_turn(&mut log, &[command_call("make", exit, "error: x")]), None);
         }
     }
-    // Ten bad edits, each mended in the next turn.
+    // Ten bad edits, each fixed in the next turn.
     for nth in 0..10 {
         let path = format!("{}.rs", "y".repeat(nth + 1));
         assert_eq!(play_turn(&mut log, &[edit_call(&path, Err("no such text"))]), None);

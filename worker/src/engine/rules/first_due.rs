@@ -1,5 +1,5 @@
-//! What comes before the rules of any engine: wishes of people, limits, children that are out, calls that wait, checks that
-//! can be mended or decide nothing, a compaction that has begun. Pure.
+//! Decisions that come before the rules of any engine: requests of people, limits, running children, waiting calls,
+//! checks that can be fixed or are undecided, a compaction in progress. Pure.
 
 use docket_schema::run::{RunStarted, RunState};
 
@@ -13,7 +13,7 @@ use super::{
     verification,
 };
 
-/// The decision that is due first. `time_max_ms` as for [`run_tools`].
+/// Returns the decision that is due first. `time_max_ms` as for [`next_tool_batch`].
 pub(in crate::engine) fn first_due_decision(
     run: &RunState,
     pins: &RunStarted,

@@ -1,4 +1,4 @@
-//! Rules that engines share: what comes before their own, the batch of calls that runs next, and the next request of a model.
+//! Rules that engines share: decisions that come first, the next batch of calls, and the next model request.
 
 pub(super) mod blockers;
 #[cfg(test)]

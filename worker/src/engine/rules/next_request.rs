@@ -1,5 +1,5 @@
-//! The next request of a model, under every engine: of the next turn, or once more where an attempt failed; and what follows
-//! where none is to be made. Pure.
+//! The next model request, under every engine: for the next turn or a retry; and what happens if none is to be made.
+//! Pure.
 
 use docket_schema::{
     ids::Turn,
@@ -21,7 +21,7 @@ use super::{
     blockers, escalation,
 };
 
-/// Asks for the next turn, with these words at the end, unless the run is not to go on.
+/// Requests the next turn with this reminder, unless the run must stop.
 pub(in crate::engine) fn ask_next_turn(run: &RunState, pins: &RunStarted, nudge: Option<String>) -> Decision {
     let cap = turns_allowed(run, &pins.settings);
     if run.turn.0 >= cap {
@@ -41,7 +41,7 @@ pub(in crate::engine) fn ask_next_turn(run: &RunState, pins: &RunStarted, nudge:
     call_model(run, pins, NextModelCall { turn: run.turn.next(), wait_ms: 0, nudge })
 }
 
-/// The end of a run whose model said nothing too often, unless a person says what it has not heard yet.
+/// Fails a run whose model replied with nothing too often, unless a message from a person is unread.
 pub(in crate::engine) fn fail_too_many_empty_answers(run: &RunState, pins: &RunStarted) -> Option<Decision> {
     let is_over = run.counted_empty_answers() >= pins.settings.empty_answers_max
         && run.engine_state.unread_messages.is_empty();
@@ -51,7 +51,7 @@ pub(in crate::engine) fn fail_too_many_empty_answers(run: &RunState, pins: &RunS
     })
 }
 
-/// The end of a run whose model was cut too often.
+/// Fails a run whose model's replies were truncated too often.
 pub(in crate::engine) fn fail_too_many_cut_answers(run: &RunState, pins: &RunStarted) -> Option<Decision> {
     (run.model_attempts.truncated_answers >= pins.settings.empty_answers_max).then(|| {
         let message = format!(
@@ -63,7 +63,7 @@ pub(in crate::engine) fn fail_too_many_cut_answers(run: &RunState, pins: &RunSta
     })
 }
 
-/// A request of a model.
+/// The next model call.
 struct NextModelCall {
     turn: Turn,
     wait_ms: u64,
@@ -98,8 +98,8 @@ fn call_model(run: &RunState, pins: &RunStarted, asking: NextModelCall) -> Decis
     Decision { phase: run.phase, act: Action::CallModel(Box::new(call)) }
 }
 
-/// What follows a failed attempt: a person, another attempt of this model or of the one that stands in, a shorter
-/// request, or the end.
+/// Returns what follows a failed attempt: a question to a person, another attempt with this model or its fallback, a
+/// shorter request, or the end.
 pub(in crate::engine) fn retry_after_failure(
     run: &RunState,
     pins: &RunStarted,
@@ -113,7 +113,7 @@ pub(in crate::engine) fn retry_after_failure(
     if pins.models.has_multiple()
         && run.model_attempts.last_failed.as_ref().is_some_and(|failed| failed != chosen.model)
     {
-        // It is not the one that failed: nothing is gained by waiting.
+        // Not the model that failed, so waiting gains nothing.
         let fits = RequestSize::for_model(run, pins, chosen.terms).is_below_high_mark();
         let shorter = if fits { None } else { compaction::next_compaction(run, pins) };
         return shorter.unwrap_or_else(|| call_model(run, pins, NextModelCall { turn, wait_ms: 0, nudge }));
@@ -136,13 +136,13 @@ pub(in crate::engine) fn retry_after_failure(
     call_model(run, pins, NextModelCall { turn, wait_ms, nudge })
 }
 
-/// No attempt is left. Where the provider is only away the run rests: another one would pay again for what this
-/// one knows.
+/// No attempt is left. If the provider is only unavailable the run rests: a new run would pay again for what this one
+/// knows.
 fn give_up(run: &RunState, pins: &RunStarted, failure: &ModelFailed, message: &str) -> Decision {
     if pins.settings.rest_at_outage && is_outage(failure) {
         return Decision::block_run(run, message.into(), BlockedReason::Provider);
     }
-    // Who never answered in this run would refuse the next one likewise.
+    // A provider that never replied in this run would refuse the next run likewise.
     if pins.settings.model_rules > 0
         && !is_outage(failure)
         && run.model_attempts.last_failed.is_some()

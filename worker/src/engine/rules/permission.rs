@@ -1,5 +1,5 @@
-//! Whether a call may run: by the model that makes it, by its role, by policy, and by what a person said where policy asks
-//! (E12). Pure: policies are pinned, answers are recorded.
+//! Decides whether a call may run: by the model that makes it, by its role, by policy, and by a person's answer if
+//! policy asks (E12). Pure: policies are pinned, answers are recorded.
 
 use docket_schema::{
     message::ToolUse,
@@ -14,11 +14,11 @@ use crate::{
     tools::{self, CallLabel},
 };
 
-/// What an explore model reads where it wants to write.
+/// The refusal for an explore model that wants to write.
 const EXPLORE_ONLY_REASON: &str = "changes are not this model's to make; the main model is asked next. If this change is \
                              right, it makes it.";
 
-/// Whether a call that is about to run may.
+/// Returns the verdict on a call that is about to run.
 pub(in crate::engine) fn call_verdict(run: &RunState, pins: &RunStarted, tool: &ToolUse) -> PolicyVerdict {
     let writes = |label: &CallLabel| match label {
         CallLabel::Writes
@@ -60,7 +60,7 @@ pub(in crate::engine) fn call_verdict(run: &RunState, pins: &RunStarted, tool: &
     policy_verdict(run, tool)
 }
 
-/// What a model reads that calls a tool which its role does not have.
+/// Returns the message for a model that calls a tool its role does not have.
 fn missing_tool_reason(role: &RoleSpec, tool: &str) -> String {
     let tool: String = tool.chars().take(80).collect();
     match role.may.as_slice() {
@@ -69,7 +69,7 @@ fn missing_tool_reason(role: &RoleSpec, tool: &str) -> String {
     }
 }
 
-/// What a model reads that writes a file which its role does not write.
+/// Returns the message for a model that writes a file outside its role's scope.
 fn write_scope_denied_reason(role: &RoleSpec, tool: &ToolUse) -> Option<String> {
     match role.writes {
         WriteScope::Any => None,
@@ -87,21 +87,21 @@ fn write_scope_denied_reason(role: &RoleSpec, tool: &ToolUse) -> Option<String> 
     }
 }
 
-/// Files that the run changed and whose text no role is shown, for a policy speaks against it.
+/// Returns the changed files whose text is hidden from all roles by policy.
 pub(in crate::engine) fn hidden_changed_files(run: &RunState) -> Vec<String> {
     let looks = PathVisibility::new(&run.policies).filter_for(&[tools::READ_FILE], AskVisibility::Hidden);
-    // Nobody is asked for one file of many.
+    // No person is asked about one file of many.
     let changed = run.overlay.keys().map(ToString::to_string).filter(|_| !looks.shows_everything());
     changed.filter(|path| !looks.is_visible(path)).collect()
 }
 
-/// The policies' verdict, and what a person said where they ask.
+/// Returns the policies' verdict, combined with a person's answer if they ask.
 fn policy_verdict(run: &RunState, tool: &ToolUse) -> PolicyVerdict {
-    // What is handed in by a card is words.
+    // Artifact tools only submit text.
     if run.policies.is_empty() || tools::is_artifact_tool(&tool.name) {
         return PolicyVerdict::Allow { rule: "builtin".to_owned() };
     }
-    // What the runtime shows of files is read all the same: rules for reading speak of it.
+    // Files that the runtime shows are read all the same, so read rules apply.
     let read = (tool.call.is_runtime()
         && matches!(tool.name.as_str(), tools::SHOW_FILE | tools::SHOW_CHANGES | tools::SURVEY))
     .then(|| ToolUse { name: tools::READ_FILE.to_owned(), ..tool.clone() });
@@ -136,7 +136,7 @@ fn policy_verdict(run: &RunState, tool: &ToolUse) -> PolicyVerdict {
     }
 }
 
-/// A call as people read it.
+/// Formats a call for people.
 fn format_call(tool: &ToolUse) -> String {
     let line = tool.args.get("command").and_then(|line| line.as_str());
     let text = line.map_or_else(|| format!("{} {}", tool.name, tool.args), str::to_owned);
@@ -147,5 +147,5 @@ fn format_call(tool: &ToolUse) -> String {
     short
 }
 
-/// Characters of a call that a question shows.
+/// Characters of a call shown in a question.
 const QUESTION_CHARS_MAX: usize = 1000;

@@ -1,4 +1,4 @@
-//! What policy says of calls, and what people say where it asks.
+//! Tests of policy verdicts on calls, and of people's answers if policy asks.
 
 use docket_schema::{
     content::Content,
@@ -42,7 +42,7 @@ fn batch_verdicts(decision: &Decision) -> Vec<PolicyVerdict> {
     }
 }
 
-/// Writes down what policy asks, and what a person answers.
+/// Records policy's question and a person's answer.
 fn answer_and_describe(log: &mut TestLog, answer: &str) -> String {
     let Action::Block { question, why, about } = log.decide().act else { panic!("{:?}", log.decide()) };
     assert_eq!(why, BlockedReason::Policy);
@@ -85,7 +85,7 @@ fn ask_rule_waits_for_a_person_after_earlier_calls_finish() {
             Err(reason) => PolicyVerdict::Deny { rule: "deletes".to_owned(), reason: reason.to_owned() },
         };
         assert_eq!((said.len(), &said[0]), (2, &wanted), "{answer}");
-        // The answer is about the call, and no word to the model beside it.
+        // The answer is about the call, not an additional message to the model.
         assert!(!log.state.transcript.has_notes());
     }
 }

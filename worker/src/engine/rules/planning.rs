@@ -1,5 +1,4 @@
-//! The plan that every run has (A15, A17): the reminder where none was given, and which turns
-//! count as planning.
+//! The plan that every run has (A15, A17): the reminder if there is none, and which turns count as planning.
 
 use docket_schema::{
     content::Content,
@@ -8,33 +7,35 @@ use docket_schema::{
 
 use crate::engine::core::nudges;
 
-/// The reminder, where one is due with the next request. Not for ever: a model that cannot would only pay for it.
+/// Returns the reminder if one is due with the next request. Limited in number: a model that cannot plan would only
+/// pay for it.
 pub(in crate::engine) fn plan_reminder(run: &RunState, pins: &RunStarted) -> Option<&'static str> {
     let due = (1..=pins.settings.plan_asks_max).contains(&run.turn.0);
     (due && run.ledger.plan.is_none()).then_some(nudges::NO_PLAN)
 }
 
-/// What a model is told that ends before its plan does.
+/// The reminder for a model that ends before its plan is done.
 pub(in crate::engine) const STOPPED_EARLY: &str = "You called no tool, which ends the task; but your plan has steps that are not \
                                         ticked. Go on with them. Or, if all is done, say so once more, with the plan ticked.";
 
-/// Whether the last answer ends the task although its plan has open steps. Asked once: whoever says it twice means it.
+/// Whether the last reply ends the task although its plan has open steps. Asked once: a model that repeats it means
+/// it.
 pub(in crate::engine) fn has_stopped_early(run: &RunState, pins: &RunStarted) -> bool {
     let open = pins.settings.plan_asks_max > 0 && run.ledger.has_open_steps();
     open && run.answered_without_tools && run.idle_answers == 1 && !run.transcript.has_notes()
 }
 
-/// What a model is told that ends before it began: poor ones say what they will do, and do not do it.
+/// The reminder for a model that ends before it began: weak models announce what they will do, and do not do it.
 pub(in crate::engine) const NOTHING_DONE: &str = "You called no tool, which ends the task, and nothing was looked at or changed yet. \
                                        If there is something to do, call the tool that does it. If your answer was all \
                                        that the task asks for, give it once more.";
 
-/// What a model is told that ends although no change of its own came about.
+/// The reminder for a model that ends although none of its changes succeeded.
 pub(in crate::engine) const NOTHING_CHANGED: &str = "You called no tool, which ends the task; but your change failed, and nothing in the \
                                           repository is changed. Make it again, mended. If the task is done without it, say so once more.";
 
-/// What the last answer is asked that ends the task before anything was done, or although every change failed. Asked
-/// once, as above.
+/// Returns the reminder after a reply that ends the task before anything was done, or although every change failed.
+/// Asked once, as above.
 pub(in crate::engine) fn idle_end_nudge(run: &RunState, pins: &RunStarted) -> Option<&'static str> {
     let idle = run.answered_without_tools && run.idle_answers == 1 && run.overlay.is_empty();
     if !pins.settings.heed_stops || !idle || run.transcript.has_notes() {
@@ -47,7 +48,7 @@ pub(in crate::engine) fn idle_end_nudge(run: &RunState, pins: &RunStarted) -> Op
     failed.then_some(NOTHING_CHANGED)
 }
 
-/// Whether the last answer said what it intends: a plan stood in it.
+/// Whether the last reply contained a plan.
 pub(in crate::engine) fn is_planning(run: &RunState, pins: &RunStarted) -> bool {
     let text = run.last_text.as_ref().filter(|_| pins.settings.complexity.is_some());
     matches!(text, Some(Content::Text(text)) if extract_plan(text).is_some())

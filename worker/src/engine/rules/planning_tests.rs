@@ -1,4 +1,4 @@
-//! The reminder of the plan, the phase of planning, and the end that no model has to say.
+//! Tests of the plan reminder, the planning phase, and the end without a model's claim.
 
 use docket_schema::{
     content::WorkspacePath,

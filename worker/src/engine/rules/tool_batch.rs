@@ -1,5 +1,5 @@
-//! The calls that a model's answer asked for, a batch at a time: what policy says of each, what recovery may do with it, and
-//! the phase that they stand for. Pure.
+//! Batches of the calls requested by a model's reply: the policy verdict on each, what recovery may do with it, and
+//! the phase they belong to. Pure.
 
 use docket_schema::{
     message::ToolUse,
@@ -16,9 +16,9 @@ use super::{
 };
 use crate::tools;
 
-/// The next batch of the calls that wait: all of them up to one whose effects may leave the
-/// workspace, which is a batch of its own, begun after what precedes it is durable. Pieces that are given away may use `time_max_ms` together
-/// with what the run used.
+/// Returns the next batch of waiting calls: all of them up to one with possible effects outside the workspace, which
+/// is a batch of its own, begun after everything before it is durable. Delegated tasks together with the run's own
+/// usage may take `time_max_ms`.
 pub(in crate::engine) fn next_tool_batch(run: &RunState, pins: &RunStarted, time_max_ms: u64) -> Decision {
     let confined = run.sandbox.backend != "none";
     let mut batch: Vec<PlannedTool> = Vec::new();
@@ -36,13 +36,13 @@ pub(in crate::engine) fn next_tool_batch(run: &RunState, pins: &RunStarted, time
                 .unwrap_or(policy);
         }
         let asks = matches!(policy, PolicyVerdict::Ask { .. });
-        // What policy denies reaches nowhere.
+        // A call denied by policy has no effects.
         let denied = matches!(policy, PolicyVerdict::Deny { .. }) && !run.policies.is_empty();
         let alone = asks || (class == RecoveryClass::External && !denied);
         if alone && !batch.is_empty() {
             break;
         }
-        // What comes before it is done and durable; a person has the time that it takes.
+        // Everything before it is done and durable; a person may take any time.
         if let PolicyVerdict::Ask { rule, question } = policy {
             let about = Some(BlockedCall { call: tool.call.clone(), rule });
             let act = Action::Block { question: question.into(), why: BlockedReason::Policy, about };
@@ -68,7 +68,7 @@ pub(in crate::engine) fn next_tool_batch(run: &RunState, pins: &RunStarted, time
     Decision { phase, act: Action::RunTools(batch) }
 }
 
-/// The phase that a batch stands for (A17): the furthest of its calls.
+/// Returns the phase of a batch (A17): the furthest of its calls.
 fn batch_phase(run: &RunState, pins: &RunStarted, batch: &[PlannedTool]) -> RunPhase {
     let looks = if planning::is_planning(run, pins) { RunPhase::Planning } else { RunPhase::Exploring };
     let of = |tool: &PlannedTool| match tool.tool.as_str() {

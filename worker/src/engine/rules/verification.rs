@@ -1,9 +1,10 @@
-//! Final verification (A12): which checks a run must pass, and what is tried before its model is asked again.
+//! Final verification (A12): which checks a run must pass, and which fixes are tried before its model is called
+//! again.
 //!
-//! Checks are those that were pinned, and the pinned linters whose files the run changed. Where one that
-//! can be mended without thought fails (a linter's), its own fix and then patterns are tried once, and all
-//! checks run again; what still fails goes to the model. Where the run's settings say so, what it changed must
-//! still parse, whether there is a linter or not. Tests that fail for a missing import have it mended. Pure.
+//! Checks are the pinned ones, plus the pinned linters whose files the run changed. If a check fails that can be
+//! fixed mechanically (a linter's), its own fix and then patterns are tried once, and all checks run again; what
+//! still fails goes to the model. If the run's settings say so, changed files must still parse, with or without a
+//! linter. Tests that fail because of a missing import get it added. Pure.
 
 use docket_schema::{
     content::{Content, WorkspacePath},
@@ -19,12 +20,12 @@ use super::escalation;
 use crate::engine::core::decision::{Action, Decision, PlannedGate};
 use crate::{lint, syntax, tools};
 
-/// Files that a linter is given at the end, and bytes of their names: more make a command line too long. A
-/// run that changes more generated them.
+/// Files passed to a linter at the end, and bytes of their names: more make a command line too long. A run that
+/// changes more has generated them.
 const FILES_MAX: usize = 200;
 const FILE_NAMES_BYTES_MAX: usize = 16 * 1024;
 
-/// All checks of a run as it stands, linters first: they are quick, and what they find is soon mended.
+/// Returns all checks for the current state, linters first: they are quick, and their findings are soon fixed.
 pub(in crate::engine) fn final_checks(run: &RunState, pins: &RunStarted) -> Vec<GateSpec> {
     let linters =
         pins.linters.iter().filter(|linter| linter.gates && !run.linters_missing.contains(&linter.name));
@@ -36,13 +37,13 @@ pub(in crate::engine) fn final_checks(run: &RunState, pins: &RunStarted) -> Vec<
     syntax.into_iter().chain(linters).chain(others).collect()
 }
 
-/// Whether there is a check by which the runtime can tell that the work is right: a linter alone cannot.
+/// Whether any check can show the runtime that the work is right: a linter alone cannot.
 pub(in crate::engine) fn has_meaningful_check(run: &RunState, pins: &RunStarted) -> bool {
     !pins.gates.is_empty() || new_tests_check(run, pins).is_some()
 }
 
-/// How tests that fail are mended: a missing import that a linter finds, also one that the project never asked for.
-/// Those it asked for are checks of their own.
+/// Returns the fix for failing tests: a missing import found by a linter, even one that the project did not
+/// configure. Configured linters are separate checks.
 fn import_fix(run: &RunState, pins: &RunStarted, gate: &GateSpec) -> Option<CheckFix> {
     if pins.settings.mend_rules == 0 || gate.name != TESTS_CHECK {
         return gate.mend.clone();
@@ -64,14 +65,14 @@ fn import_fix(run: &RunState, pins: &RunStarted, gate: &GateSpec) -> Option<Chec
     (!lines.is_empty()).then(|| CheckFix { command: None, files, imports: Some(lines.join("; ")) })
 }
 
-/// Files that the run changed or made, and whose languages are known well enough to be judged by.
+/// Returns the files that the run changed or created in languages whose parsers are reliable enough.
 pub(crate) fn files_that_must_parse(run: &RunState) -> impl Iterator<Item = &WorkspacePath> {
     let files =
         run.overlay.iter().filter(|(_, entry)| entry.is_some_and(|entry| entry.kind == EntryKind::File));
     files.map(|(path, _)| path).filter(|path| syntax::must_parse(&path.to_string())).take(FILES_MAX)
 }
 
-/// The tests that the run wrote, where there were none to pin when it began.
+/// Returns a check that runs the tests the run wrote, if there were none to pin when it began.
 fn new_tests_check(run: &RunState, pins: &RunStarted) -> Option<GateSpec> {
     if pins.gates.iter().any(|gate| gate.name == TESTS_CHECK) {
         return None;
@@ -110,7 +111,8 @@ fn linter_check(run: &RunState, linter: &LinterSpec) -> Option<GateSpec> {
     })
 }
 
-/// What follows where the work is said to be done and final checks did not run: a person is asked, or the run fails.
+/// Decides what happens if the work is reported done and final checks did not run: a person is asked, or the run
+/// fails.
 pub(in crate::engine) fn resolve_undecided_checks(run: &RunState, pins: &RunStarted) -> Option<Decision> {
     if !run.undecided_due || run.transcript.has_notes() {
         return None;
@@ -124,7 +126,7 @@ pub(in crate::engine) fn resolve_undecided_checks(run: &RunState, pins: &RunStar
             );
             Some(Decision::fail_run(run, FailureKind::Configuration, &message))
         }
-        // The fold leaves nothing due where such a run completes.
+        // The fold leaves nothing due if such a run completes.
         UnverifiedPolicy::Ask | UnverifiedPolicy::Complete => {
             let question = format!(
                 "The result is unverified: {reason}.\n\nThe work is said to be done, and is kept. Answer `accept` to \
@@ -141,7 +143,7 @@ pub(in crate::engine) fn resolve_undecided_checks(run: &RunState, pins: &RunStar
     }
 }
 
-/// Why a run that succeeds now is unverified; `None` where its checks say that its work is right.
+/// Returns why a run that succeeds now is unverified; `None` if its checks show that its work is right.
 pub(crate) fn unverified_reason(run: &RunState, pins: &RunStarted) -> Option<UnverifiedReason> {
     if !run.undecided.is_empty() {
         let reason = |check: &UndecidedCheck| {
@@ -158,12 +160,12 @@ pub(crate) fn unverified_reason(run: &RunState, pins: &RunStarted) -> Option<Unv
         let checks = run.undecided.iter().map(|check| check.gate.name.clone()).collect();
         return Some(UnverifiedReason { reason, checks });
     }
-    // That files parse says nothing of the work.
+    // Files that parse prove nothing about the work.
     let has_none = || final_checks(run, pins).iter().all(tools::is_syntax_gate);
     (pins.settings.role_rules > 0 && has_none()).then(UnverifiedReason::without_checks)
 }
 
-/// How a run ends whose checks still fail and that may not correct them again.
+/// Returns the end message of a run whose checks still fail and that has no corrections left.
 pub(in crate::engine) fn still_failing_message(run: &RunState, pins: &RunStarted) -> String {
     let rounds = run.counted_corrections().saturating_sub(1);
     if pins.settings.check_rules > 0 {
@@ -188,7 +190,7 @@ pub(in crate::engine) fn run_checks(run: &RunState, pins: &RunStarted, checks: V
     plan_gates(run, first, checks, GateStep::Check)
 }
 
-/// Mends the checks that failed and can be, if there are any.
+/// Fixes the failed checks that can be fixed, if there are any.
 pub(in crate::engine) fn fix_checks(run: &RunState, pins: &RunStarted) -> Option<Decision> {
     if run.fixes_due.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! What the final checks are, and what of them a run answers for.
+//! Tests of what the final checks are, and which of their failures a run is responsible for.
 
 use docket_schema::{
     content::{Content, WorkspacePath},
@@ -21,7 +21,7 @@ fn verification_log(gates: &[&str]) -> TestLog {
     TestLog::with_settings(settings, gates, "namespaces")
 }
 
-/// Tests that ran, of which these failed.
+/// Tests that ran, with these failures.
 fn test_facts(failing: &[&str]) -> ToolFacts {
     let failed = u32::try_from(failing.len()).expect("few");
     ToolFacts {
@@ -45,7 +45,7 @@ fn edit_file(log: &mut TestLog) {
     log.run_batch_with(&[(docket_schema::run::ToolStatus::Ok, "made", facts)]);
 }
 
-/// How a run ends whose tests fail so at the end.
+/// How a run ends whose tests fail like this at the end.
 fn end_and_describe(log: &mut TestLog, failing: &[&str]) -> String {
     log.answer_with("Done.", &[]);
     log.end_gates_with_facts(&[(failing.is_empty(), test_facts(failing))]);
@@ -66,7 +66,7 @@ fn preexisting_test_failures_do_not_fail_the_run() {
     let failed = |tests: &str| format!("failed Gates: the final checks fail: tests ({tests})");
     assert_eq!(run(&["old"], &["new", "old"], |_| {}), failed("new, old"));
     assert_eq!(run(&[], &["old"], |_| {}), failed("old"));
-    // Who names the tests wants them to pass.
+    // A task that names the tests wants them to pass.
     assert_eq!(run(&["old"], &["old"], |pins| pins.tests = Some("make test".into())), failed("old"));
 }
 
@@ -86,7 +86,7 @@ fn only_failures_of_the_first_test_run_are_known() {
     assert!(describe_decision(&unnamed.decide()).starts_with("failed Gates"));
 }
 
-/// Linters for Python; one that gates fixes by itself as well.
+/// Linters for Python; one of them also gates and fixes by itself.
 fn sample_linter(name: &str, gates: bool) -> LinterSpec {
     LinterSpec {
         name: name.to_owned(),
@@ -98,7 +98,7 @@ fn sample_linter(name: &str, gates: bool) -> LinterSpec {
     }
 }
 
-/// A run at its end that left a file of Python, under these rules.
+/// A run at its end that left a Python file, under these rules.
 fn log_at_end(mend_rules: u32, linters: &[LinterSpec]) -> TestLog {
     log_at_end_after(mend_rules, linters, &mut |_| {})
 }
@@ -120,7 +120,7 @@ fn log_at_end_after(mend_rules: u32, linters: &[LinterSpec], begin: &mut dyn FnM
     log
 }
 
-/// What is planned: each check by its name, a mending with a mark.
+/// The planned checks by name; fixes are marked.
 fn gate_steps(log: &TestLog) -> Vec<String> {
     match log.decide().act {
         Action::RunGates(gates) => gates
@@ -151,7 +151,7 @@ fn failed_tests_get_import_fixes_from_non_gating_linters() {
         "once: {}",
         describe_decision(&run.decide())
     );
-    // As logs from before were decided, and where no linter is of use.
+    // As older logs were decided, and without a useful linter.
     for (rules, linters) in
         [(0, vec![sample_linter("quiet", false)]), (1, vec![]), (1, vec![sample_linter("loud", true)])]
     {
@@ -282,7 +282,7 @@ fn failure_message_names_the_failed_checks() {
         play(settings.clone()),
         "failed Gates: the final checks still fail after 1 round of correction: requires (zzz.txt); lint; tests (exit status 2)"
     );
-    // Logs from before end with their own words.
+    // Older logs end with their own message.
     assert_eq!(
         play(RunSettings { check_rules: 0, ..settings }),
         "failed Gates: the final checks still fail after 1 rounds of correction; failing: zzz.txt"
@@ -301,7 +301,7 @@ fn uncollected_facts(names: &[&str]) -> ToolFacts {
     ToolFacts { not_run: Some(why), ..exit_facts(2) }
 }
 
-/// What the check of tests came to before the run.
+/// The result of the tests check before the run.
 fn record_base_check(log: &mut TestLog, passed: bool, facts: ToolFacts) {
     let gate = GateSpec { name: "tests".to_owned(), command: "tests".to_owned(), mend: None };
     log.push(BaseChecked { gate, passed, facts, duration_ms: 1, shared: false });
@@ -417,7 +417,7 @@ fn check_that_cannot_run_asks_a_person_and_costs_no_round() {
     let reason = "The result is unverified: the final check `tests` did not run: vitest is not there.";
     assert!(asked.starts_with(reason), "{asked}");
     assert_eq!(log.state.corrections, 0);
-    // What the model can mend comes first.
+    // Failures that the model can fix come first.
     let settings = RunSettings { turns_max: 100, ..RunSettings::default() };
     let mut both = TestLog::with_settings(settings, &["lint", "tests"], "namespaces");
     edit_file(&mut both);

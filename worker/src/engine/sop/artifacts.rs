@@ -1,5 +1,5 @@
-//! The artifacts: how they are recorded and read, what of them a model has no part in (figures, from recorded results), and
-//! the verdicts of the gates on them (E4, E7). Pure.
+//! The artifacts: recording and reading them, the figures in them that come from recorded results rather than from a
+//! model, and the verdicts of the gates on them (E4, E7). Pure.
 
 use docket_schema::{
     artifact::{DiffCard, FileChangeKind, FileDiff, PLAN_CARD, PlanCard, TestReport, TestStatus},
@@ -12,41 +12,41 @@ use super::{
     sop_phase::BUILDER,
 };
 
-/// A change of at most so many lines, in one file, is trivial: whoever made it reviews it, and nobody else.
+/// A change of at most this many lines in one file is trivial: its author reviews it alone.
 const TRIVIAL_LINES_MAX: u32 = 20;
 /// The check that runs tests.
 const TESTS_CHECK: &str = "tests";
 
-/// Records an artifact.
+/// Returns the fact that records an artifact.
 pub(super) fn artifact_fact(name: &str, content: &impl Serialize) -> EngineFact {
     let content = serde_json::to_value(content).expect("artifacts have string keys only");
     EngineFact::Artifact { name: name.to_owned(), content }
 }
 
-/// An artifact that is there.
+/// Loads a recorded artifact.
 pub(super) fn load_artifact<T: DeserializeOwned>(run: &RunState, name: &str) -> Option<T> {
     serde_json::from_value(run.engine_state.artifacts.get(name)?.clone()).ok()
 }
 
-/// The plan in force.
+/// Returns the current plan.
 pub(super) fn current_plan(run: &RunState) -> Option<PlanCard> {
     load_artifact(run, PLAN_CARD)
 }
 
-/// The DiffCard: what the runtime saw, and why the builder says it is so.
+/// Builds the DiffCard: the runtime's view of the change, and the builder's explanation.
 pub(super) fn build_diff_card(run: &RunState, shown: &FinishedCall) -> DiffCard {
     let changes = shown.changes.clone().unwrap_or_default();
     let rationale = builder_reply_field(run, "rationale").unwrap_or_default();
     DiffCard { files: changes.files, hunks: changes.hunks, rationale, more: changes.more }
 }
 
-/// A word of the builder's last.
+/// Returns a field of the builder's last reply.
 fn builder_reply_field(run: &RunState, field: &str) -> Option<String> {
     Some(run.engine_state.answers.get(BUILDER)?.get(field)?.as_str()?.to_owned())
 }
 
-/// Whether a change needs no second pair of eyes. One that shows no line, as of data or of what is too long to be
-/// shown, may be of any size.
+/// Whether a change needs no second reviewer. A change that shows no line, such as binary data or an overlong text,
+/// may be of any size.
 pub(super) fn is_trivial_change(card: &DiffCard, pins: &RunStarted) -> bool {
     if pins.settings.role_rules > 0 && card.files.iter().any(has_no_shown_lines) {
         return false;
@@ -59,7 +59,7 @@ fn has_no_shown_lines(file: &FileDiff) -> bool {
     file.change == FileChangeKind::Opaque || (file.added, file.removed) == (0, 0)
 }
 
-/// Whether something is there that can show that the change works.
+/// Checks whether something exists that can show that the change works.
 pub(super) fn check_tests_exist(run: &RunState, pins: &RunStarted, card: &DiffCard) -> (GateVerdict, String) {
     let tests = verification::final_checks(run, pins).into_iter().find(|check| check.name == TESTS_CHECK);
     if let Some(tests) = tests {
@@ -78,7 +78,7 @@ pub(super) fn check_tests_exist(run: &RunState, pins: &RunStarted, card: &DiffCa
     }
 }
 
-/// The TestReport: what the check says that ran tests, never what a model says of it.
+/// Builds the TestReport from the check that ran tests, never from a model's claims.
 pub(super) fn build_test_report(run: &RunState, pins: &RunStarted) -> TestReport {
     let checks = role_conversation::current_round_checks(run, pins);
     let Some(check) = checks.iter().rev().find(|check| check.name == TESTS_CHECK) else {
@@ -110,7 +110,7 @@ pub(super) fn build_test_report(run: &RunState, pins: &RunStarted) -> TestReport
     }
 }
 
-/// Whether the checks passed, the tests among them.
+/// Checks whether the checks passed, including the tests.
 pub(super) fn check_tests_pass(run: &RunState, report: &TestReport) -> (GateVerdict, String) {
     if run.engine_state.checks_passed == Some(false) {
         return (GateVerdict::Failed, format!("The final checks failed: {}.", run.failed_checks.join("; ")));
@@ -120,12 +120,12 @@ pub(super) fn check_tests_pass(run: &RunState, report: &TestReport) -> (GateVerd
         TestStatus::FailedBefore => {
             (GateVerdict::Excused, "only such tests fail as failed before the run".to_owned())
         }
-        // Tests that exist and did not run show nothing; where there are none, none are asked for.
+        // Existing tests that did not run show nothing; if there are none, none are required.
         TestStatus::NotRun if report.call.is_some() => {
             (GateVerdict::Unverified, format!("`{}` did not run: {}", report.command, report.reason))
         }
         TestStatus::NotRun => (GateVerdict::Excused, report.reason.clone()),
-        // Not where all checks passed; said nevertheless.
+        // Cannot happen if all checks passed, but is handled.
         TestStatus::Failed => (GateVerdict::Failed, format!("`{}` failed", report.command)),
     }
 }
@@ -227,7 +227,7 @@ mod tests {
                 TestStatus::Failed,
                 GateVerdict::Failed,
             ),
-            // The tests passed; what they are judged with did not.
+            // The tests passed, but another check did not.
             (
                 vec![
                     sample_check_end("ruff", CheckVerdict::Failed),
@@ -239,7 +239,7 @@ mod tests {
             ),
         ] {
             let mut run = RunState::default();
-            // What a model says of it counts for nothing.
+            // A model's claims about it do not count.
             run.engine_state
                 .answers
                 .insert(BUILDER.to_owned(), serde_json::json!({ "rationale": "all tests pass" }));
@@ -248,7 +248,7 @@ mod tests {
             let report = build_test_report(&run, &pins(1, &[TESTS_CHECK]));
             assert_eq!((report.status, check_tests_pass(&run, &report).0), (status, verdict), "{report:?}");
         }
-        // Of an earlier round, as logs of before have it and no other.
+        // From an earlier round: only older logs have it.
         let mut run = RunState::default();
         run.engine_state.finished_checks = vec![sample_check_end("tests", CheckVerdict::Passed)];
         assert_eq!(build_test_report(&run, &pins(1, &[])).status, TestStatus::NotRun);

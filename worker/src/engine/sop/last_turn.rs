@@ -1,33 +1,33 @@
-//! When engine `sop` has one turn left (E6). Pure.
+//! Decides when engine `sop` has one turn left (E6). Pure.
 
 use docket_schema::run::{RunStarted, RunState};
 
 use super::super::core::{limits::turns_allowed, model_choice};
 
-/// Of a budget of time, tokens or money: from here on one turn is left, in hundredths. The rest pays for that turn.
+/// Share of a budget of time, tokens or money, in percent, from which on one turn is left. The rest covers that turn.
 const NEAR_PERCENT: u128 = 90;
-/// Tokens of an answer that ends the work.
+/// Tokens of a reply that ends the work.
 const LAST_ANSWER_TOKENS: u64 = 1024;
 
-/// What of a budget of time may be used before the last turn, in milliseconds.
+/// Returns the part of a time budget that may be used before the last turn, in milliseconds.
 pub(super) fn time_before_last_turn(budget_ms: u64) -> u64 {
     let share = (u128::from(budget_ms) * NEAR_PERCENT).div_ceil(100);
     u64::try_from(share).unwrap_or(budget_ms)
 }
 
-/// Why a turn is the last one.
+/// Returns why a turn is the last one.
 pub(super) fn nearly_used_up_message(budget: &str) -> String {
     format!("the budget of {budget} is nearly used up")
 }
 
-/// A limit that leaves one turn.
+/// Returns a limit that leaves one turn.
 pub(super) fn find_near_limit(run: &RunState, pins: &RunStarted) -> Option<String> {
     let cap = turns_allowed(run, &pins.settings);
     if run.turn.0.saturating_add(1) >= cap {
         return Some(format!("the cap of {cap} turns is reached"));
     }
     let (spent, settings) = (run.model_attempts.spending(&run.totals), &pins.settings);
-    // What a turn takes: of tokens that is known, of money it is about what a call took until now.
+    // The need of one turn: known for tokens, and for money about the cost of a call so far.
     let tokens = model_choice::request_size(run, pins).current_tokens().saturating_add(LAST_ANSWER_TOKENS);
     let money = run.totals.cost_nusd / u64::from(run.totals.model_calls.max(1));
     let budgets = [
@@ -39,7 +39,7 @@ pub(super) fn find_near_limit(run: &RunState, pins: &RunStarted) -> Option<Strin
     near.map(|(name, ..)| nearly_used_up_message(name))
 }
 
-/// Whether a budget pays for one more turn, and not for two.
+/// Whether a budget covers one more turn, but not two.
 pub(super) fn is_nearly_used_up(max: u64, spent: u64, turn: u64) -> bool {
     let share = u128::from(spent) * 100 >= u128::from(max) * NEAR_PERCENT;
     max > 0 && (share || max.saturating_sub(spent) < turn.saturating_mul(2))

@@ -1,5 +1,4 @@
-//! What each role of engine `sop` is given when its conversation begins: the task, and what came before it in artifacts.
-//! Pure.
+//! Openings of engine `sop`'s role conversations: the task, and earlier results as artifacts. Pure.
 
 use docket_schema::{
     artifact::{DIFF_CARD, DiffCard, PlanCard, ReviewReport, TEST_REPORT, TestReport},
@@ -12,7 +11,7 @@ use super::{
     artifacts::{current_plan, load_artifact},
 };
 
-/// The planner's: what the runtime found out, and under which conditions the change is made.
+/// The planner's opening: the results of the survey, and the conditions for the change.
 pub(super) fn planner_opening(run: &RunState, pins: &RunStarted, survey: &Content) -> Vec<Content> {
     vec![
         role_conversation::task_content(pins),
@@ -22,7 +21,7 @@ pub(super) fn planner_opening(run: &RunState, pins: &RunStarted, survey: &Conten
     ]
 }
 
-/// Where commands run and what is run at the end, as it was pinned.
+/// Describes where commands run and which checks run at the end, as pinned.
 fn describe_environment(run: &RunState, pins: &RunStarted) -> String {
     let mut text = String::from("# How the change is made\n");
     text.push_str(&match run.sandbox.backend.as_str() {
@@ -44,12 +43,12 @@ fn describe_environment(run: &RunState, pins: &RunStarted) -> String {
     text
 }
 
-/// The builder's: the plan.
+/// The builder's opening: the plan.
 pub(super) fn builder_opening(pins: &RunStarted, card: &PlanCard) -> Vec<Content> {
     vec![role_conversation::task_content(pins), format_plan_card(card).into()]
 }
 
-/// The builder's, where the review wants a change: the plan, what was done, and what is wanted.
+/// The builder's opening after a review that requests changes: the plan, the work so far, and the requests.
 pub(super) fn rework_opening(run: &RunState, pins: &RunStarted, report: &ReviewReport) -> Vec<Content> {
     let mut opening = vec![role_conversation::task_content(pins)];
     opening.extend(current_plan(run).map(|card| format_plan_card(&card).into()));
@@ -67,7 +66,7 @@ pub(super) fn rework_opening(run: &RunState, pins: &RunStarted, report: &ReviewR
     opening
 }
 
-/// The reviewer's: the plan, what was changed, what the checks came to, the change itself.
+/// The reviewer's opening: the plan, a list of the changes, the results of the checks, the diff itself.
 pub(super) fn reviewer_opening(
     run: &RunState,
     pins: &RunStarted,

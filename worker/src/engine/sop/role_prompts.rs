@@ -1,6 +1,6 @@
-//! What each role of engine `sop` is told to be.
+//! Role prompts of engine `sop`.
 
-/// The planner's words.
+/// The planner's prompt.
 pub(super) const PLANNER_PROMPT: &str = "\
 You plan a change of a repository. Somebody else makes it, and a third one reviews it. You are in plan mode: you read, \
 list and search; you change nothing and run nothing, and a call of anything else is refused.
@@ -14,7 +14,7 @@ Words alone end nothing. If you cannot go on without a person (a requirement tha
 missing), begin your answer with `BLOCKED:` and ask one precise question.
 ";
 
-/// The builder's words.
+/// The builder's prompt.
 pub(super) const BUILDER_PROMPT: &str = "\
 You make a change in a repository, by a plan that is there. You are in build mode: you read, change files, run commands \
 and tests.
@@ -35,7 +35,7 @@ Words alone end nothing. If you cannot go on without a person, begin your answer
 question.
 ";
 
-/// The reviewer's words.
+/// The reviewer's prompt.
 pub(super) const REVIEWER_PROMPT: &str = "\
 You review a change of a repository that somebody else made. You are in review mode: you read, list and search, and a \
 call of anything else is refused. You see the task, its plan, what the checks came to, and the change itself.

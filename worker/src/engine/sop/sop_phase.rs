@@ -1,6 +1,6 @@
-//! The phases of engine `sop`, the mode of each, and what may be called in it (E2). Pure.
+//! The phases of engine `sop`, the mode of each, and its allowed calls (E2). Pure.
 //!
-//! A call outside of its mode is not run: the intent that is recorded says so, with the reason that its model reads.
+//! A call that its mode does not allow is not run: the recorded intent says so, with the reason that its model reads.
 
 use std::fmt;
 
@@ -22,19 +22,19 @@ pub(super) const REVIEWER: &str = "reviewer";
 
 /// Tools that only read.
 pub(super) const READ_TOOLS: [&str; 3] = ["read_file", "search_codebase", "list_files"];
-/// Tools that change files and run what is there.
+/// Tools that change files and run commands.
 pub(super) const BUILD_TOOLS: [&str; 4] = ["edit_file", "create_file", "run_command", "run_tests"];
 
 /// The engine's name.
 pub(super) const ENGINE_NAME: &str = "sop";
 
-/// The rule by which a call outside of its mode is refused.
+/// The rule by which a call outside its mode is refused.
 const MODE_RULE: &str = "mode";
 
 /// A phase of the procedure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SopPhase {
-    /// The runtime looks at the workspace.
+    /// The runtime surveys the workspace.
     Understand,
     /// The planner reads and plans.
     Plan,
@@ -52,7 +52,7 @@ impl SopPhase {
     const ALL: [Self; 6] =
         [Self::Understand, Self::Plan, Self::Implement, Self::Verify, Self::Review, Self::Complete];
 
-    /// The phase that a run is in; none before the first.
+    /// Returns the phase of a run; `None` before the first.
     pub(super) fn from_run(run: &RunState) -> Option<Self> {
         let name = run.engine_state.phase.as_deref()?;
         Self::ALL.into_iter().find(|phase| phase.as_str() == name)
@@ -98,7 +98,7 @@ impl fmt::Display for SopPhase {
     }
 }
 
-/// The decision, with the calls refused that its phase does not allow.
+/// Returns the decision, with calls refused that its phase does not allow.
 pub(super) fn deny_disallowed_calls(run: &RunState, decision: Decision) -> Decision {
     let (Decision { phase, act: Action::RunTools(mut batch) }, Some(at)) =
         (decision.clone(), SopPhase::from_run(run))
@@ -111,23 +111,23 @@ pub(super) fn deny_disallowed_calls(run: &RunState, decision: Decision) -> Decis
             planned.policy = PolicyVerdict::Deny { rule: MODE_RULE.to_owned(), reason };
         }
     }
-    // What is refused is no editing and no testing.
+    // A batch of refused calls is neither editing nor testing.
     let refused = batch.iter().all(|planned| matches!(planned.policy, PolicyVerdict::Deny { .. }));
     Decision { phase: if refused { run.phase } else { phase }, act: Action::RunTools(batch) }
 }
 
-/// What a call is, beyond its tool's name.
+/// The kind of a call, beyond its tool's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SopCallKind {
-    /// Of a tool of the engine's own.
+    /// A tool of the engine itself.
     EngineTool,
-    /// Of a server's tool, which says that it only reads.
+    /// An MCP tool that declares itself read-only.
     ExternalRead,
-    /// Of a server's tool that may change something, or it gives work away whose changes are wanted.
+    /// An MCP tool that may change something, or a delegation whose changes are wanted.
     MayChange,
-    /// It gives work away whose answer alone is wanted.
+    /// A delegation of which only the reply is wanted.
     DelegatesReading,
-    /// Such work, with a line that tests it.
+    /// The same, with a test command.
     DelegatesTests,
 }
 
@@ -135,7 +135,7 @@ fn call_kind(run: &RunState, pins: &RunStarted, planned: &PlannedTool) -> SopCal
     if let Some(external) = pins.external_tool(&planned.tool) {
         return if external.read_only { SopCallKind::ExternalRead } else { SopCallKind::MayChange };
     }
-    // Of a role that gives nothing away its tools say so.
+    // A role that cannot delegate is refused by its list of tools.
     let gives = current_role(run, pins).is_some_and(|role| role.has_tool(tools::DELEGATE));
     let call = run.pending_calls.iter().find(|tool| tool.call == planned.call);
     match call.filter(|tool| gives && delegation::is_delegation(pins, tool)) {
@@ -146,7 +146,7 @@ fn call_kind(run: &RunState, pins: &RunStarted, planned: &PlannedTool) -> SopCal
     }
 }
 
-/// Why a tool may not be called now.
+/// Returns why a tool may not be called now.
 fn denial_reason(run: &RunState, at: SopPhase, (tool, kind): (&str, SopCallKind)) -> Option<String> {
     let may = match (kind, at) {
         (SopCallKind::MayChange | SopCallKind::DelegatesTests, SopPhase::Implement | SopPhase::Verify) => {
@@ -188,7 +188,7 @@ fn denial_reason(run: &RunState, at: SopPhase, (tool, kind): (&str, SopCallKind)
     })
 }
 
-/// What a model is told that called no tool.
+/// Returns the reminder for a model that called no tool.
 pub(super) fn idle_nudge(at: SopPhase) -> String {
     format!(
         "You called no tool, and words end nothing here. The phase is `{at}`: go on with its tools, and end it by \
@@ -197,7 +197,8 @@ pub(super) fn idle_nudge(at: SopPhase) -> String {
     )
 }
 
-/// What the role in hand is told beside its results, at a phase's begin or where something is to be mended.
+/// Returns the reminder for the active role in addition to its results, at the beginning of a phase or if something
+/// must be fixed.
 pub(super) fn phase_nudge(run: &RunState, at: SopPhase) -> Option<String> {
     let answered = run.engine_state.finished_calls.iter().any(|done| !done.tool.call.is_runtime());
     if let (SopPhase::Complete, Some((_, reason))) = (at, &run.engine_state.last_turn) {
@@ -213,7 +214,7 @@ pub(super) fn phase_nudge(run: &RunState, at: SopPhase) -> Option<String> {
     if let Some(problem) = &run.engine_state.problem {
         return Some(format!("{problem}\nMend that, then call `{}`.", at.ending_tool()));
     }
-    // Whoever begins was told all of it.
+    // A new conversation's opening contains all of it.
     if run.transcript.sealed_entries().is_empty() {
         return None;
     }
@@ -239,7 +240,7 @@ pub(super) fn phase_nudge(run: &RunState, at: SopPhase) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Enumerated in full, as the modes are written down.
+    /// Enumerated in full, as the modes are specified.
     #[test]
     fn each_phase_allows_only_its_tools() {
         let all = READ_TOOLS.iter().chain(&BUILD_TOOLS).copied();
@@ -286,10 +287,10 @@ mod tests {
             let told = denial_reason(&run, phase, (tools::DELEGATE, DelegatesTests));
             assert!(told.as_ref().is_some_and(|told| told.contains("without `tests`")), "{phase}: {told:?}");
         }
-        // A name that no tool has is told as that.
+        // A name of no tool is reported as unknown elsewhere.
         assert_eq!(denial_reason(&run, SopPhase::Plan, ("make_coffee", EngineTool)), None);
-        // What may change something is for the phases that build: a server's tool, and a piece of work given away.
-        // What only asks or looks is for all but the last.
+        // Calls that may change something belong to the phases that build: an MCP tool, and a delegated task. Calls
+        // that only ask or read are allowed in all phases but the last.
         for (phase, may) in [
             (SopPhase::Plan, false),
             (SopPhase::Implement, true),

@@ -1,7 +1,8 @@
-//! The registry of `team`: which roles there are, what each is told, may do and must answer, and after whom it speaks. Pure.
+//! The role registry of `team`: which roles exist, their prompts, tools and reply schemas, and their order. Pure.
 //!
-//! The built-in roles are a TOML document (`roles.toml`); a task adds roles and changes those, by the same keys. What comes
-//! of it is pinned when a run begins, in the order in which the roles speak: no later decision looks here.
+//! The built-in roles are a TOML document (`roles.toml`); a task adds and changes roles with the same keys. The
+//! result is pinned when a run begins, in the order in which the roles speak; later decisions do not use the
+//! registry.
 
 use docket_schema::{run::WriteScope, task::RoleOverride, tool::ToolSet};
 use toml::Value;
@@ -12,25 +13,25 @@ use super::super::{
 };
 use crate::tools;
 
-/// Roles whose answers the runtime reads.
+/// Roles whose replies the runtime reads.
 pub(super) const ORCHESTRATOR: &str = "orchestrator";
 pub(super) const TESTER: &str = "tester";
 pub(super) const REVIEWER: &str = "reviewer";
 
 const BUILT_IN_ROLES: &str = include_str!("roles.toml");
-/// What a role of a registry is, key by key.
+/// The keys of a role in a registry.
 pub const ROLE_KEYS: [&str; 5] = ["prompt", "tools", "answer", "after", "writes"];
-/// The form of their answers is not a task's to change.
+/// A task cannot change the reply schema of these roles.
 const RUNTIME_READ_ROLES: [&str; 3] = [ORCHESTRATOR, TESTER, REVIEWER];
-/// Longest prompt of a role, in bytes: the project's instructions may have as many.
+/// Longest prompt of a role, in bytes: the same as for the project's instructions.
 const PROMPT_BYTES_MAX: usize = 32 * 1024;
-/// Longest schema of an answer, in bytes: it stands in the role's prompt.
+/// Longest reply schema, in bytes: it is part of the role's prompt.
 const REPLY_SCHEMA_BYTES_MAX: usize = 16 * 1024;
 
-/// Takes one of [`ROLE_KEYS`] as a TOML document has it.
+/// Sets one of [`ROLE_KEYS`] from a TOML value.
 ///
 /// # Errors
-/// The value has another form, or there is no such key.
+/// The value has the wrong type, or there is no such key.
 pub fn set_role_key(role: &mut RoleOverride, key: &str, value: &Value) -> Result<(), RoleError> {
     let wrong = |key: &'static str, must: &str| Err(invalid_value(&role.name, key, must));
     match key {
@@ -46,7 +47,7 @@ pub fn set_role_key(role: &mut RoleOverride, key: &str, value: &Value) -> Result
             }
         }
         "answer" => {
-            // TOML has instants, and JSON has none.
+            // TOML has date-times, which JSON cannot represent.
             match value.as_table().and_then(|table| serde_json::to_value(table).ok()) {
                 Some(schema) => role.answer = Some(schema),
                 None => return wrong("answer", "a table: a JSON Schema in TOML"),
@@ -69,7 +70,7 @@ fn invalid_value(role: &str, key: &'static str, must: impl Into<String>) -> Role
     RoleError::Value { role: role.to_owned(), key, must: must.into() }
 }
 
-/// The roles of the document.
+/// Parses the roles of the document.
 fn parse_built_in_roles() -> Vec<RoleOverride> {
     let table: toml::Table = BUILT_IN_ROLES.parse().expect("the built-in registry is tested");
     let role = |(name, keys): (String, Value)| {
@@ -82,10 +83,10 @@ fn parse_built_in_roles() -> Vec<RoleOverride> {
     table.into_iter().map(role).collect()
 }
 
-/// The roles in the order in which they speak, the orchestrator first, with what a task says of them.
+/// Returns the roles in the order in which they speak, the orchestrator first, with a task's overrides.
 ///
 /// # Errors
-/// The first thing that cannot be.
+/// The first invalid override.
 pub(super) fn resolve_role_order(asked: &[RoleOverride]) -> Result<Vec<RoleDefinition>, RoleError> {
     let own = parse_built_in_roles();
     let mut roles = own.clone();
@@ -103,7 +104,7 @@ pub(super) fn resolve_role_order(asked: &[RoleOverride]) -> Result<Vec<RoleDefin
         order.push(role);
         let mut next: Vec<&RoleOverride> =
             roles.iter().filter(|next| next.after.as_deref() == Some(role.name.as_str())).collect();
-        // Last in, first out: those that a task adds, by their names, and then whoever followed before.
+        // Last in, first out: roles that a task adds, by name, and then the roles that followed before.
         next.sort_by_key(|next| (!is_own(next), std::cmp::Reverse(next.name.clone())));
         open.extend(next);
     }
@@ -118,7 +119,7 @@ pub(super) fn resolve_role_order(asked: &[RoleOverride]) -> Result<Vec<RoleDefin
     Ok(order.iter().map(|role| role_definition(role, &order)).collect())
 }
 
-/// What a task says of a role that there is.
+/// Applies an override to an existing role.
 fn apply_override(known: &mut RoleOverride, role: &RoleOverride) -> Result<(), RoleError> {
     if role.after.is_some() {
         return Err(invalid_value(
@@ -142,7 +143,7 @@ fn apply_override(known: &mut RoleOverride, role: &RoleOverride) -> Result<(), R
     Ok(())
 }
 
-/// A role that there is not yet.
+/// Checks the override as a new role.
 fn require_new_role(role: &RoleOverride) -> Result<RoleOverride, RoleError> {
     if role.prompt.is_none() {
         return Err(invalid_value(&role.name, "prompt", "given: it says what the role is"));
@@ -180,7 +181,7 @@ fn validate_role(role: &RoleOverride) -> Result<(), RoleError> {
     Ok(())
 }
 
-/// The role as a run pins it.
+/// Returns the role as a run pins it.
 fn role_definition(role: &RoleOverride, order: &[&RoleOverride]) -> RoleDefinition {
     let mut words = role.prompt.clone().unwrap_or_default();
     words.push('\n');
@@ -208,14 +209,14 @@ fn role_definition(role: &RoleOverride, order: &[&RoleOverride]) -> RoleDefiniti
     }
 }
 
-/// Its first two sentences, for the orchestrator.
+/// Returns its first two sentences, for the orchestrator.
 fn first_sentences(prompt: &str) -> String {
     let line = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
     let end = line.match_indices(". ").nth(1).map_or(line.len(), |(at, _)| at + 1);
     line[..end].chars().take(ROLE_SUMMARY_CHARS_MAX).collect()
 }
 
-/// Characters of a role's prompt that the orchestrator is told.
+/// Characters of a role's prompt that the orchestrator sees.
 const ROLE_SUMMARY_CHARS_MAX: usize = 400;
 
 #[cfg(test)]

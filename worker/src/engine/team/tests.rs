@@ -1,4 +1,4 @@
-//! Which orders of the orchestrator are taken, and when.
+//! Tests of which orders of the orchestrator are accepted, and when.
 
 use super::*;
 
@@ -67,7 +67,7 @@ fn tester_is_believed_only_with_evidence() {
     told(&run, false, "you ran nothing");
     run.engine_state.commands_ended = 1;
     told(&run, false, "nothing shows it");
-    // The runtime's own checks say more than any command of the tester.
+    // The runtime's own checks outweigh any command of the tester.
     assert_eq!(check_plausible(&run, TESTER, &passed, true), Ok(()));
     for proves in [true, false] {
         assert_eq!(check_plausible(&run, TESTER, &none, proves), Ok(()));

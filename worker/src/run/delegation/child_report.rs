@@ -1,4 +1,4 @@
-//! What a child came to, as the model reads it that gave the work away.
+//! The report on a child task that its parent's model reads as the result of the delegating call.
 
 use docket_schema::{
     api::TaskView,
@@ -10,13 +10,13 @@ use docket_schema::{
 
 use crate::workspace::MergeConflict;
 
-/// Paths that a result names.
+/// Paths listed in a result.
 const PATHS_NAMED_MAX: usize = 100;
 
-/// Characters of a conflict's lines that a result shows.
+/// Characters of a conflict's lines shown in a result.
 const CONFLICT_CHARS_MAX: usize = 2000;
 
-/// What a model reads of a child.
+/// Renders the report on a child.
 pub(in crate::run) struct ChildReport<'a> {
     pub(in crate::run) task: &'a TaskView,
     pub(in crate::run) run: Option<RunId>,
@@ -29,7 +29,7 @@ pub(in crate::run) struct ChildReport<'a> {
 }
 
 impl<'a> ChildReport<'a> {
-    /// Of a child of which nothing is known but its task.
+    /// Starts a report that knows nothing but the child's task.
     pub(in crate::run) fn new(task: &'a TaskView, writes: bool) -> Self {
         Self {
             task,

@@ -1,4 +1,4 @@
-//! The tree from which a child starts: as a blob that its parent makes, and as the workspace of the child.
+//! The tree a child starts from: encoded as a blob by its parent, restored into the child's workspace.
 
 use docket_schema::{
     content::BlobRef,
@@ -16,10 +16,10 @@ use crate::{
     workspace::{BlobReader as _, PendingBlobs, RestoreTarget, SnapshotDelta, Workspace, restore},
 };
 
-/// Parts of a snapshot from which a child may start: they stand in one append with its `RunStarted`.
+/// Snapshot parts a child may start from. They share one append with its `RunStarted`.
 const START_PARTS_MAX: usize = 48;
 
-/// How the run's tree differs from its base, as its child is to find it; none where it does not.
+/// Encodes the difference between the run's tree and its base for a child; `None` if there is none.
 pub(in crate::run) fn encode_start_tree(state: &RunState) -> Result<Option<Vec<u8>>, String> {
     let changes = |overlay: &Overlay| -> Vec<PathChange> {
         overlay.iter().map(|(path, entry)| PathChange { path: path.clone(), entry: *entry }).collect()
@@ -39,7 +39,7 @@ pub(in crate::run) fn encode_start_tree(state: &RunState) -> Result<Option<Vec<u
     Ok(Some(serde_json::to_vec(&parts).expect("plain data with string keys")))
 }
 
-/// The parts of a snapshot from which a child starts.
+/// Loads the snapshot parts a child starts from.
 pub(in crate::run) async fn load_start_parts(
     material: &BlobCache,
     start: &BlobRef,
@@ -48,7 +48,7 @@ pub(in crate::run) async fn load_start_parts(
     serde_json::from_slice(&bytes).map_err(RunExecutorError::StartTree)
 }
 
-/// What snapshots lay over the work tree, and over `.git`.
+/// Returns the overlays that the snapshots put over the work tree and over `.git`.
 pub(in crate::run) fn overlays_from_parts(parts: &[SnapshotTaken]) -> (Overlay, Overlay) {
     let laid = |changes: fn(&SnapshotTaken) -> &Vec<PathChange>| {
         parts.iter().flat_map(changes).map(|change| (change.path.clone(), change.entry)).collect()
@@ -56,7 +56,7 @@ pub(in crate::run) fn overlays_from_parts(parts: &[SnapshotTaken]) -> (Overlay, 
     (laid(|part| &part.changes), laid(|part| &part.git_changes))
 }
 
-/// Makes the workspace of a child that begins its parent's tree; answers the snapshot that says so in its log.
+/// Restores the parent's tree into a child's workspace and returns the snapshot to record in the child's log.
 pub(in crate::run) async fn restore_start_tree(
     bootstrap: &RunBootstrap,
     workspace: &mut Workspace,

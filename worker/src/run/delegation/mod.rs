@@ -1,4 +1,4 @@
-//! Work that is given away to child tasks, and what of it is brought in.
+//! Delegation of work to child tasks, and merging their results.
 
 pub(super) mod child_report;
 pub(super) mod child_start;

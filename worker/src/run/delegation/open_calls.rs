@@ -1,9 +1,9 @@
-//! Giving work away, and bringing it in: both halves of a call that delegates.
+//! Both halves of a delegating call: start a child, then collect its result.
 //!
-//! First half: what the run's tree differs by from its base becomes a blob, and the coordinator makes the child. The
-//! child's id follows from the run and the call, so that a half that is done again makes no second one. Second half,
-//! once no child is out: what it said, what it used, and, where it was to write, its changes merged into the workspace;
-//! all of that is the call's result, with a snapshot. Between the two the run rests, and its slot is another's.
+//! First half: the difference between the run's tree and its base becomes a blob, and the coordinator creates the
+//! child. The child's id is derived from the run and the call, so repeating this half creates no second child. Second
+//! half, once no child is running: the child's summary, its usage and, if it was allowed to write, its changes merged
+//! into the workspace become the result of the call, with a snapshot. In between, the run rests and frees its slot.
 
 use std::time::Instant;
 
@@ -37,27 +37,27 @@ use crate::{
     client::{CoordinatorClient, HistoryScope, retry_until, retry_until_with_room},
     engine::{ChildBudget, Engine, allot_child_budgets, is_delegation, tools_denied_to_children},
     progress::ProgressNote,
-    tools::{self, DelegateRequest, ToolOutcome},
+    tools::{self, DelegateCall, ToolOutcome},
     workspace::{
         BlobReader as _, ParentTree, SnapshotDelta, changed_paths, merge_child_changes, tree_with_overlay,
     },
 };
 
-/// Words of a child that its parent's model is shown, in characters.
+/// Characters of a child's reply that its parent's model sees.
 const REPLY_CHARS_MAX: usize = 16_000;
 
-/// Whether open calls are met after a crash, or a rest.
+/// Whether the open calls are resumed after a crash or after a rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) enum ResumeMode {
     Resumed,
     Fresh,
 }
 
-/// Where the child's half of a call stands.
+/// How far a delegating call has got.
 enum DelegationStep {
     /// The call has its result.
     Finished(ToolStatus, Box<ToolOutcome>, Option<SnapshotDelta>),
-    /// The child is out.
+    /// The child is still running.
     ChildRunning,
 }
 
@@ -67,7 +67,7 @@ impl DelegationStep {
     }
 }
 
-/// The open calls of a run, and what they are run with.
+/// The open calls of a run and everything needed to execute them.
 pub(in crate::run) struct OpenCalls<'a> {
     pub(in crate::run) engine: &'a dyn Engine,
     pub(in crate::run) journal: &'a mut Journal,
@@ -76,7 +76,8 @@ pub(in crate::run) struct OpenCalls<'a> {
 }
 
 impl OpenCalls<'_> {
-    /// Runs them: those that delegate here, all others on the workbench. The next request finds their results at hand.
+    /// Executes the open calls: delegations here, all others in the tool executor. The next request includes their
+    /// results.
     pub(in crate::run) async fn run_all(
         &mut self,
         resumed: ResumeMode,
@@ -111,7 +112,7 @@ impl OpenCalls<'_> {
         Ok(out)
     }
 
-    /// Does what is due of one call, behind the results of those before it.
+    /// Performs the next step of one delegation, after the results of the calls before it.
     async fn advance_delegation(
         &mut self,
         open: &ToolRequested,
@@ -144,7 +145,7 @@ impl OpenCalls<'_> {
     async fn start_child(
         &mut self,
         open: &ToolRequested,
-        asked: DelegateRequest,
+        asked: DelegateCall,
     ) -> Result<DelegationStep, RunExecutorError> {
         let state = self.journal.state();
         let Some(tree) = state.tree else {
@@ -205,7 +206,7 @@ impl OpenCalls<'_> {
         })
     }
 
-    /// What the child may use, by the same rule that let the call through.
+    /// Returns what the child may use, by the same rule that admitted the call.
     fn child_settings(&self, call: &CallId) -> Result<SettingsPatch, String> {
         let state = self.journal.state();
         let Some(pins) = state.pins.as_deref() else { return Err("the run has no start".to_owned()) };
@@ -229,8 +230,8 @@ impl OpenCalls<'_> {
         })
     }
 
-    /// Another model is asked where the parent's own is, if it is spoken to likewise.
-    fn child_model(&self, asked: &DelegateRequest) -> Option<docket_schema::message::ModelRef> {
+    /// Returns the model requested for the child, unless its API differs from that of the parent's own model.
+    fn child_model(&self, asked: &DelegateCall) -> Option<docket_schema::message::ModelRef> {
         let mut model = asked.model.clone()?;
         if let Some(pins) = &self.journal.state().pins
             && pins.models.main.provider == model.provider
@@ -240,11 +241,11 @@ impl OpenCalls<'_> {
         Some(model)
     }
 
-    /// What the child came to, with its changes in the workspace.
+    /// Collects the child's result and merges its changes into the workspace.
     async fn collect_child_result(
         &mut self,
         answer: &ChildAnswered,
-        asked: &DelegateRequest,
+        asked: &DelegateCall,
         before: &PendingAppend,
     ) -> Result<DelegationStep, RunExecutorError> {
         let state = self.journal.state_with(before).map_err(JournalError::from)?;
@@ -262,7 +263,7 @@ impl OpenCalls<'_> {
             let events = retry_until(Instant::now() + READ_PATIENCE, || client.all_events(view.id, lineage));
             let events = events.await.map_err(from_client_error)?;
             let own = fold_events(&events)?;
-            // Of a run that stands on another's history only what it used itself.
+            // A forked run carries its origin's history; count only what it used itself.
             let used = own.model_attempts.spending(&own.totals);
             spent.tokens = spent.tokens.saturating_add(used.tokens);
             spent.cost_nusd = spent.cost_nusd.saturating_add(used.cost_nusd);
@@ -340,7 +341,7 @@ impl OpenCalls<'_> {
     }
 }
 
-/// The child of a call.
+/// Finds the child task of a call.
 async fn find_child(
     client: &CoordinatorClient,
     run: RunId,
@@ -360,7 +361,7 @@ fn fold_events(events: &[Envelope]) -> Result<RunState, JournalError> {
     Ok(state)
 }
 
-/// The last words of a run that ended.
+/// Returns the final message of an ended run.
 fn final_summary(events: &[Envelope]) -> Option<Content> {
     let last = events.last()?;
     match RunEvent::decode(&last.kind, last.version, last.payload.as_str()) {
@@ -369,7 +370,7 @@ fn final_summary(events: &[Envelope]) -> Option<Content> {
     }
 }
 
-/// What the child is asked, with what it must know of its place.
+/// Builds the child's instructions: the request plus what it must know about its situation.
 fn child_instructions(text: &str, writes: bool, denied: &[String]) -> String {
     let changes = if writes {
         "What you change here is merged into the workspace of whoever asked."

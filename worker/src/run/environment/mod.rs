@@ -1,4 +1,4 @@
-//! The world around a run on this machine: its workspace, its sandbox, its setup commands, its way to the network.
+//! The environment of a run on this machine: workspace, sandbox, setup commands and network access.
 
 pub(super) mod network_grants;
 pub(super) mod run_workspace;

@@ -1,7 +1,8 @@
-//! Calls that policy grants the network: which of the open ones, and the runner that gives it to one call.
+//! Network grants of open calls, and the runner that applies a grant to one call.
 //!
-//! Invariants: only a call whose intent says `external` gets it, for one that was announced otherwise may be run again
-//! after a crash, unless its server says that this does no harm; and no worker gives more than its own policy lists, wherever the run began.
+//! Invariants: only a call whose intent says `external` gets the network, because a call announced otherwise may be
+//! repeated after a crash (unless its server declares that safe). A worker never grants more than its own policy
+//! lists, even if the run began on another worker.
 
 use std::{
     collections::BTreeMap,
@@ -23,10 +24,10 @@ use crate::{
     tools::{CommandOutput, CommandRunner, CommandSpec, RunnerError},
 };
 
-/// Places that a result names to the model, of each kind.
+/// Places of each kind that a result lists for the model.
 const PLACES_SHOWN_MAX: usize = 10;
 
-/// What each open call may reach. Without a policy of this worker's own that gives it, nothing.
+/// What each open call may reach. Without a policy of this worker that grants it, nothing.
 #[derive(Default)]
 pub(in crate::run) struct NetworkGrants {
     worker_policy: Option<Policy>,
@@ -34,12 +35,13 @@ pub(in crate::run) struct NetworkGrants {
 }
 
 impl NetworkGrants {
-    /// On a worker with this policy. A run may have begun on another: what that one gave is not this one's to give.
+    /// Creates the grants of a worker with this policy. A run may have begun on another worker, whose grants do not
+    /// apply here.
     pub(in crate::run) const fn for_policy(own: Option<Policy>) -> Self {
         Self { worker_policy: own, grants_by_call: BTreeMap::new() }
     }
 
-    /// Notes what the open calls may reach.
+    /// Recomputes the grants for the open calls.
     pub(in crate::run) fn update_open_calls(&mut self, state: &RunState) {
         self.grants_by_call.clear();
         let Some(own) = &self.worker_policy else { return };
@@ -55,19 +57,19 @@ impl NetworkGrants {
         });
         let reach = RuleScope::for_run(state);
         self.grants_by_call.extend(external.filter_map(|(open, tool)| {
-            // Its class says so only where the pinned policies gave it.
+            // The class is `external` only if the pinned policies granted it.
             policy::network_grant(&state.policies, tool, reach)?;
             Some((open.call.clone(), Arc::new(policy::network_grant(&policies, tool, reach)?)))
         }));
     }
 
-    /// What a call may reach.
+    /// Returns what a call may reach.
     pub(in crate::run) fn grant_for(&self, call: &CallId) -> Option<Arc<AllowList>> {
         self.grants_by_call.get(call).map(Arc::clone)
     }
 }
 
-/// Runs the command of one call with the network that it was granted.
+/// Runs the command of one call with the network it was granted.
 pub(in crate::run) struct NetworkRunner<'a> {
     runner: &'a SandboxRunner,
     allow: Arc<AllowList>,
@@ -79,7 +81,7 @@ impl<'a> NetworkRunner<'a> {
         Self { runner, allow, seen: Mutex::new(None) }
     }
 
-    /// What its command did; none where none ran, or where there are no walls.
+    /// Returns the command's network activity; `None` if no command ran or there is no sandbox.
     pub(in crate::run) fn into_network_seen(self) -> Option<NetworkActivity> {
         self.seen.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,7 +97,7 @@ impl CommandRunner for NetworkRunner<'_> {
     }
 }
 
-/// What a call did on the network, as the model reads it.
+/// Renders a call's network activity for the model.
 pub(in crate::run) fn format_network_use(seen: &NetworkActivity) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -167,12 +169,12 @@ mod tests {
         };
         assert!(allows("a.org") && !allows("b.org"));
         for (own, class, policies) in [
-            // The run began elsewhere, or is only looked at again.
+            // The run began on another worker, or is only inspected.
             (None, External, &[&both][..]),
             (Some(Policy::default()), External, &[&both]),
-            // A crash came, and then the policy was changed.
+            // The policy was changed after a crash.
             (Some(both.clone()), Workspace, &[&both]),
-            // `external` for another reason: it was not to have it when that was decided.
+            // `external` for another reason: the network was not granted when the call was decided.
             (Some(both.clone()), External, &[]),
             (Some(both.clone()), External, &[&both, &Policy::default()]),
         ] {
@@ -180,7 +182,7 @@ mod tests {
         }
     }
 
-    /// A server's call that was announced without the network is made again after a crash: not with it.
+    /// After a crash, a server's call that was announced without the network is repeated without it.
     #[test]
     fn mcp_call_gets_network_if_external_or_safe_to_repeat() {
         use RecoveryClass::{External, Reads, Workspace};

@@ -1,4 +1,4 @@
-//! The sandbox around a run's workspace, and its commands as tools run them.
+//! The sandbox around a run's workspace, and how tools run commands in it.
 
 use docket_sandbox::{
     BackendChoice, CapturedStream, CheckedHost, CommandExit, CommandOutput, CommandSpec, Limits, Sandbox,
@@ -21,7 +21,7 @@ use crate::{
     workspace::Workspace,
 };
 
-/// The sandbox around a workspace: on a host whose walls were checked, or on one that is probed now.
+/// Prepares the sandbox for a workspace, on a host that was already checked or by probing it now.
 pub(in crate::run) async fn prepare_sandbox(
     (choice, limits): (SandboxChoice, Option<Limits>),
     walls: Option<&CheckedHost>,
@@ -52,7 +52,7 @@ pub(in crate::run) const fn backend_choice(choice: SandboxChoice) -> BackendChoi
     }
 }
 
-/// What stands around the commands of a run, as its log tells.
+/// Returns the sandbox layers to record in the run's log.
 pub(in crate::run) fn sandbox_layers(sandbox: &Sandbox) -> SandboxLayers {
     let report = sandbox.report();
     SandboxLayers {
@@ -63,7 +63,7 @@ pub(in crate::run) fn sandbox_layers(sandbox: &Sandbox) -> SandboxLayers {
     }
 }
 
-/// The sandbox as the tools see it.
+/// The sandbox as tools use it.
 pub(in crate::run) struct SandboxRunner(pub(in crate::run) Sandbox);
 
 impl tools::CommandRunner for SandboxRunner {
@@ -73,7 +73,7 @@ impl tools::CommandRunner for SandboxRunner {
 }
 
 impl SandboxRunner {
-    /// Runs one command, with what of the network it was granted; says what it did there.
+    /// Runs one command with its network grant, and returns its network activity.
     pub(in crate::run) async fn run_with_network(
         &self,
         spec: tools::CommandSpec,
@@ -118,7 +118,7 @@ const fn to_tool_ended(ended: CommandExit) -> tools::CommandEnd {
 
 fn to_tool_captured(captured: CapturedStream) -> tools::CapturedStream {
     let mut head = captured.bytes;
-    // Where nothing is missing there is no gap, and so no tail.
+    // If nothing was dropped, there is no gap and therefore no tail.
     let tail = if captured.truncated { head.split_off(captured.head_bytes) } else { Vec::new() };
     tools::CapturedStream { head, tail, total_bytes: captured.total_bytes }
 }

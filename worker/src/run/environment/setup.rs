@@ -1,4 +1,5 @@
-//! Setup commands of a task: run in its workspace before the model is asked, and again where a workspace is made again.
+//! Setup commands of a task: run in its workspace before the first model call, and again whenever a workspace is
+//! recreated.
 
 use std::time::Instant;
 
@@ -14,13 +15,13 @@ use crate::tools;
 /// Exit status of a shell that did not find a program, fixed by POSIX.
 const COMMAND_NOT_FOUND: i32 = 127;
 
-/// How long the look for a program may take, in milliseconds.
+/// Time limit for the program lookup, in milliseconds.
 const PROGRAM_CHECK_MS_MAX: u64 = 10_000;
 
 /// Runs setup lines, in order.
 ///
 /// # Errors
-/// One failed: a run in a workspace that is not ready would only waste its turns.
+/// A line failed. In an unprepared workspace the run would only waste its turns.
 pub(in crate::run) async fn run_setup(
     commands: &[String],
     settings: &RunSettings,
@@ -64,11 +65,11 @@ pub(in crate::run) async fn run_setup(
     Ok(done)
 }
 
-/// Whether the program that a line begins with is absent where its commands run. The exit status alone does not say so:
-/// a script may give the same one, and a later program of the line may be misspelt.
+/// Checks whether the first program of a line is missing in the sandbox. The exit status alone is not proof: a script
+/// may return the same one, or a later program of the line may be misspelled.
 async fn is_program_absent(line: &str, runner: &SandboxRunner) -> Result<bool, StartError> {
     let Some(program) = first_program(line) else { return Ok(false) };
-    // What lies in the workspace is the task's own.
+    // A program inside the workspace is the task's own responsibility.
     let shell = format!(
         "case {program} in \"$PWD\"/*) exit 0 ;; */*) [ -e {program} ] ;; *) command -v {program} >/dev/null ;; esac"
     );
@@ -79,7 +80,7 @@ async fn is_program_absent(line: &str, runner: &SandboxRunner) -> Result<bool, S
     Ok(matches!(output.ended, tools::CommandEnd::Exit(status) if status != 0))
 }
 
-/// The program that a shell line begins with, where it is named plainly and is not of the workspace.
+/// Returns the first program of a shell line if it is named literally and lies outside the workspace.
 fn first_program(line: &str) -> Option<&str> {
     let mut rest = line.trim_start();
     loop {
@@ -89,7 +90,7 @@ fn first_program(line: &str) -> Option<&str> {
             |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/+@:-".contains(&b));
         rest = behind.trim_start();
         if let Some((variable, value)) = word.split_once('=') {
-            // With another `PATH`, or a value that the shell makes, what is found is the line's own affair.
+            // If the line sets `PATH` or uses a computed value, the lookup here proves nothing.
             let is_name = variable.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
             if !is_name || variable == "PATH" || !is_plain(value) {
                 return None;
@@ -98,7 +99,7 @@ fn first_program(line: &str) -> Option<&str> {
         }
         let is_outside = word.starts_with('/') || !word.contains('/');
         let is_program = !word.is_empty() && !word.starts_with('-') && is_plain(word) && is_outside;
-        // A function that the line defines.
+        // Skip functions defined by the line itself.
         return (is_program && !rest.starts_with('(')).then_some(word);
     }
 }
@@ -107,8 +108,8 @@ fn setup_failure_message(command: &str, ended: tools::CommandEnd, said: &str) ->
     let how = match ended {
         tools::CommandEnd::Exit(status) => format!("with exit status {status}"),
         tools::CommandEnd::Signal(signal) => format!("by signal {signal}"),
-        tools::CommandEnd::TimedOut => "for it did not end in time".to_owned(),
-        tools::CommandEnd::Exceeded(what) => format!("for it used more {} than allowed", what.as_noun()),
+        tools::CommandEnd::TimedOut => "because it timed out".to_owned(),
+        tools::CommandEnd::Exceeded(what) => format!("because it used more {} than allowed", what.as_noun()),
     };
     match said.trim_end() {
         "" => format!("the setup command `{command}` failed {how} and printed nothing"),

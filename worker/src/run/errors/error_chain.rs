@@ -1,10 +1,10 @@
-//! An error with all its causes on one line, and whether the coordinator's absence is among them.
+//! Formats an error with all its causes on one line, and detects an unavailable coordinator among them.
 
 use std::error::Error;
 
 use crate::workspace::BlobError;
 
-/// The error and what caused it: `a: b: c`.
+/// Formats the error and its causes: `a: b: c`.
 pub(in crate::run) fn format_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     for cause in iter_causes(error) {
@@ -14,12 +14,12 @@ pub(in crate::run) fn format_chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// Whether the coordinator could not be asked for a blob: no fault of the run's.
+/// Whether a blob could not be read because the coordinator was unavailable; not the run's fault.
 pub(in crate::run) fn is_coordinator_unavailable(error: &(dyn Error + 'static)) -> bool {
     iter_chain(error).any(|cause| matches!(cause.downcast_ref(), Some(BlobError::Unavailable(_))))
 }
 
-/// The error itself and what caused it.
+/// Iterates over the error and its causes.
 pub(in crate::run) fn iter_chain<'a>(
     error: &'a (dyn Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
@@ -39,7 +39,7 @@ mod tests {
     fn unavailable_coordinator_is_found_anywhere_in_the_chain() {
         let away = BlobError::Unavailable(Box::new(std::io::Error::other("no answer")));
         assert!(is_coordinator_unavailable(&RunExecutorError::Blob(away)));
-        let missing = BlobError::Missing(docket_schema::ids::BlobHash::of(b"x"));
+        let missing = BlobError::Missing(docket_schema::ids::BlobHash::hash_bytes(b"x"));
         let error = RunExecutorError::Blob(missing);
         assert!(!is_coordinator_unavailable(&error));
         assert!(format_chain(&error).contains("is missing"), "{}", format_chain(&error));

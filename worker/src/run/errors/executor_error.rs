@@ -1,4 +1,4 @@
-//! Why a driver gives up.
+//! Errors that stop a run executor.
 
 use docket_schema::api::WorkerFault;
 
@@ -8,10 +8,10 @@ use crate::{
     workspace::{BlobError, RestoreError, SnapshotError},
 };
 
-/// Conclusions in a row, at most: an engine that concludes without end is wrong.
+/// Consecutive conclusions allowed: an engine that keeps concluding is broken.
 pub(in crate::run) const CONCLUSIONS_MAX: usize = 64;
 
-/// Why a driver gave up. The run is not lost: its log says where it stands.
+/// Why a run executor stopped. The run is not lost: its log holds its state.
 #[derive(Debug, thiserror::Error)]
 pub enum RunExecutorError {
     /// An append failed.
@@ -20,43 +20,43 @@ pub enum RunExecutorError {
     /// A request cannot be rendered.
     #[error("the model request of this turn cannot be rendered")]
     Render(#[from] RenderError),
-    /// A blob is not to be had.
-    #[error("something the run's log refers to is not to be had")]
+    /// A blob cannot be read.
+    #[error("a blob that the run's log refers to cannot be read")]
     Blob(#[from] BlobError),
     /// A tool specification does not decode.
     #[error("the pinned tool specifications do not decode")]
     ToolSpecs(#[source] serde_json::Error),
-    /// The workspace cannot be looked at.
-    #[error("the workspace cannot be looked at")]
+    /// The workspace cannot be read.
+    #[error("the workspace cannot be read")]
     Snapshot(#[from] SnapshotError),
-    /// A tree from which a child starts does not decode.
-    #[error("the tree from which a child starts does not decode")]
+    /// The tree a child starts from does not decode.
+    #[error("the tree a child starts from does not decode")]
     StartTree(#[source] serde_json::Error),
-    /// What a child changed cannot be brought in.
-    #[error("what a child changed cannot be brought into the workspace")]
+    /// A child's changes cannot be merged.
+    #[error("a child's changes cannot be merged into the workspace")]
     MergeChild(#[source] Box<RestoreError>),
-    /// The rendered request of a resumed call is not the one that was recorded.
-    #[error("the request of {call} renders to other bytes than were recorded; `docket verify` shows where")]
+    /// The rendered request of a resumed call differs from the recorded one.
+    #[error("the request of {call} does not render to the recorded bytes; `docket verify` shows where")]
     RequestDiverged {
         /// The call.
         call: String,
     },
-    /// The engine concludes and concludes.
+    /// The engine concludes without ever deciding.
     #[error(
-        "the engine comes to no decision: it concluded {CONCLUSIONS_MAX} times in a row; `docket verify` shows what"
+        "the engine reaches no decision: it concluded {CONCLUSIONS_MAX} times in a row; `docket verify` shows details"
     )]
     TooManyUpdates,
-    /// This worker cannot carry out the run, and the task is not to blame. Nothing is recorded of it.
+    /// This worker cannot execute the run, and the task is not to blame. Nothing is recorded.
     #[error("{0}")]
     WorkerFault(Box<WorkerFault>),
-    /// The engine decided nothing that can follow.
+    /// The engine made no decision that can follow.
     #[error("the run is {0}; there is nothing to decide")]
     NotDeciding(&'static str),
 }
 
 impl RunExecutorError {
-    /// Whether another process would only pay for the same end again: it is the run's end then. The
-    /// rest is a crash's to mend, or the coordinator's return.
+    /// Whether a retry in another process would only pay to reach the same error, so that the run ends here. Other
+    /// errors are resolved by a restart or when the coordinator returns.
     pub(in crate::run) const fn is_final(&self) -> bool {
         match self {
             Self::Journal(JournalError::Refused(_))

@@ -1,4 +1,4 @@
-//! Faults of this machine, whatever met them: a disk that is full or cannot be written, no more files or memory.
+//! Faults of this machine: a full or unwritable disk, exhausted file descriptors or memory.
 
 use std::error::Error;
 
@@ -7,7 +7,8 @@ use nix::errno::Errno;
 
 use super::error_chain;
 
-/// The fault of this machine that an error comes from, if one does: a full or unwritable disk, no more files or memory.
+/// Returns the machine fault that caused an error, if any: a full or unwritable disk, exhausted file descriptors or
+/// memory.
 pub(in crate::run) fn host_fault(error: &(dyn Error + 'static)) -> Option<WorkerFault> {
     let raw = |cause: &(dyn Error + 'static)| {
         let of_io = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
@@ -21,7 +22,7 @@ pub(in crate::run) fn host_fault(error: &(dyn Error + 'static)) -> Option<Worker
     Some(WorkerFault::new(kind, FaultScope::AnyTask, &error_chain::format_chain(error)))
 }
 
-/// The fault behind a base that cannot be written out: as [`fault_of_host`], or a folder that is not this worker's to
+/// Returns the fault behind a base that cannot be written out: as [`host_fault`], or a folder this worker may not
 /// write.
 pub(in crate::run) fn folder_fault(error: &(dyn Error + 'static)) -> Option<WorkerFault> {
     let is_refused = |cause: &(dyn Error + 'static)| {

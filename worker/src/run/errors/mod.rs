@@ -1,4 +1,4 @@
-//! Why a run process gives up, and which of it is a fault of its worker and not of the task.
+//! Errors of a run process, and which of them are faults of the worker rather than the task.
 
 pub(super) mod error_chain;
 pub(super) mod executor_error;

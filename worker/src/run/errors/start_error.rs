@@ -1,4 +1,4 @@
-//! Why a run process cannot begin its work, and what becomes of the run then.
+//! Errors that keep a run process from starting, and how the run ends then.
 
 use docket_schema::{
     api::{FaultKind, FaultScope, WorkerFault},
@@ -9,31 +9,31 @@ use super::{error_chain, host_faults::host_fault};
 use crate::client::ClientError;
 use crate::run::log::journal::JournalError;
 
-/// Why a run process cannot begin its work.
+/// Why a run process cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The token is none.
+    /// The token is empty.
     #[error("the lease's token is empty")]
     EmptyToken,
     /// The coordinator does not answer, or refuses.
-    #[error("the coordinator does not give the run's events")]
+    #[error("cannot fetch the run's events from the coordinator")]
     Client(#[from] ClientError),
-    /// The log does not fold, or cannot be written.
+    /// The log does not fold, or cannot be appended to.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The coordinator was away when a blob was asked for. The run is given back.
+    /// The coordinator was unavailable when a blob was requested. The run is released.
     #[error("{0}")]
     CoordinatorUnavailable(String),
-    /// The world around the run cannot be made. The run ends as failed with this message.
+    /// The run's environment cannot be created. The run ends as failed with this message.
     #[error("{0}")]
     Environment(String),
-    /// This worker cannot carry out the run, and the task is not to blame. Nothing is recorded; the lease is given back.
+    /// This worker cannot execute the run, and the task is not to blame. Nothing is recorded; the lease is released.
     #[error("{0}")]
     WorkerFault(Box<WorkerFault>),
-    /// A setup command's program was not found. `start` makes a fault of the worker of it.
+    /// A setup command's program was not found. `start_run` turns this into a worker fault.
     #[error("{0}")]
     CommandMissing(String),
-    /// What was asked for cannot be had as it is configured. The run ends as failed, and no other is tried.
+    /// The configuration cannot be satisfied. The run ends as failed and is not retried.
     #[error("{0}")]
     Configuration(String),
 }
@@ -50,7 +50,7 @@ impl StartError {
         }
     }
 
-    /// The engine is missing that a run was begun with, or that its task asks for.
+    /// The engine that the run began with, or that its task requests, does not exist.
     pub(in crate::run) fn missing_engine(task: TaskId, engine: &str) -> Self {
         let message = format!("it has no engine {engine}: the run needs a worker of another build");
         Self::from_worker_fault(FaultKind::Engine, FaultScope::Task(task), &message)

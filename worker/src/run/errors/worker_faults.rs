@@ -1,8 +1,9 @@
-//! Which failures of a run process are faults of its worker, and not of the task: the process then records no end of
-//! the run. It reports the fault to its supervisor, which gives the lease back: no failure is counted.
+//! Classifies failures of a run process as faults of its worker rather than the task. For such a fault the process
+//! records no end of the run; it reports the fault to its supervisor, which releases the lease without counting a
+//! failure.
 //!
-//! Everything else keeps its meaning: what the task asks for and nobody can give ends the run, an outage of a
-//! provider or of the coordinator is waited out.
+//! Everything else keeps its meaning: a task that asks for something impossible ends the run, and an outage of a
+//! provider or the coordinator is waited out.
 
 use std::{fs::OpenOptions, os::unix::fs::FileExt as _, path::Path};
 
@@ -26,17 +27,17 @@ use crate::{
     supervisor::FAULT_NOTE_BYTES,
 };
 
-/// Writes the fault where the supervisor reads it; gives the exit status of the process.
+/// Writes the fault where the supervisor reads it, and returns the exit status of the process.
 pub(in crate::run) fn report_fault(note: Option<&Path>, fault: &WorkerFault) -> i32 {
     tracing::error!(
         kind = fault.kind.as_str(),
         message = fault.message,
-        "this worker cannot carry out the run"
+        "this worker cannot execute the run"
     );
     let written = || {
         let text = serde_json::to_vec(fault).map_err(std::io::Error::other)?;
         match note {
-            // Over the bytes that the supervisor reserved: a disk may be full.
+            // Overwrites bytes that the supervisor reserved, because the disk may be full.
             Some(note) if text.len() <= FAULT_NOTE_BYTES => {
                 OpenOptions::new().write(true).open(note)?.write_all_at(&text, 0)
             }
@@ -44,12 +45,12 @@ pub(in crate::run) fn report_fault(note: Option<&Path>, fault: &WorkerFault) -> 
         }
     };
     if let Err(error) = written() {
-        tracing::error!(%error, "the fault cannot be reported; the supervisor learns of it by the exit status alone");
+        tracing::error!(%error, "the fault cannot be reported; the supervisor only sees the exit status");
     }
     EXIT_WORKER_FAULT
 }
 
-/// What the start of a run failed at, with the fault of the worker in place of what only shows it.
+/// Replaces a start error by the worker fault behind it, if there is one.
 pub(in crate::run) fn into_worker_fault(error: StartError, bootstrap: &RunBootstrap) -> StartError {
     let setup = &bootstrap.lease.spec.setup;
     match error {
@@ -69,10 +70,10 @@ pub(in crate::run) fn into_worker_fault(error: StartError, bootstrap: &RunBootst
     }
 }
 
-/// Which tasks a server that does not work keeps from this worker: every task only where no workspace can be the cause.
-/// A server that runs in the workspace reads what lies there, whatever its command names (`python3 -m notes` takes a
-/// `json.py` of the workspace before its own), so its failure says something of one task. Many of them say more:
-/// the supervisor counts them.
+/// Returns which tasks a broken server keeps from this worker: all of them only if no workspace can be the cause. A
+/// server that runs in the workspace loads files from there, whatever its command names (`python3 -m notes` prefers a
+/// `json.py` of the workspace to its own), so its failure concerns one task. The supervisor counts them to detect a
+/// general fault.
 pub(in crate::run) fn mcp_fault_scope(
     server: &McpServer,
     error: &McpSessionError,
@@ -85,7 +86,7 @@ pub(in crate::run) fn mcp_fault_scope(
             is_missing && server.command.first().is_some_and(|program| !names_workspace_file(program))
         }
         McpSessionError::Start(_) => false,
-        // One that is given secrets is started outside of the workspace.
+        // A server with secrets is started outside the workspace.
         McpSessionError::Broken { .. } => {
             !server.env_from.is_empty() && !server.command.iter().any(|word| names_workspace_file(word))
         }
@@ -93,15 +94,15 @@ pub(in crate::run) fn mcp_fault_scope(
     if is_of_worker { FaultScope::AnyTask } else { FaultScope::Task(task) }
 }
 
-/// Whether this worker has the keys that the task's own models want. Asked before anything of the run is recorded.
+/// Checks that this worker has the keys for the task's own models, before anything of the run is recorded.
 ///
 /// # Errors
-/// [`StartError::Worker`]: one is missing.
+/// [`StartError::WorkerFault`]: a key is missing.
 pub(in crate::run) fn check_model_keys(bootstrap: &RunBootstrap) -> Result<(), StartError> {
     let spec = &bootstrap.lease.spec;
     let roles = spec.roles.iter().filter_map(|role| role.model.as_ref());
     for model in std::iter::once(&spec.model).chain(roles) {
-        // What is no provider at all is refused where its client is made.
+        // Unknown providers are refused when their client is created.
         let Ok(provider) = ModelProvider::for_model(model) else { continue };
         let Some(variable) = provider.key_variable().filter(|_| model.base_url.is_none()) else { continue };
         let has_key = bootstrap.keys.get(provider.key_name()).is_some_and(|key| Secret::new(key).is_some());
@@ -117,7 +118,7 @@ pub(in crate::run) fn check_model_keys(bootstrap: &RunBootstrap) -> Result<(), S
     Ok(())
 }
 
-/// The fault of this worker that a model call failed at, if it did. A summary that fails is made by rule.
+/// Returns the worker fault that made a model call fail, if any. A failed summary falls back to the rule instead.
 pub(in crate::run) fn model_call_fault(call: &ModelCall, results: &PendingAppend) -> Option<WorkerFault> {
     match call.purpose {
         CallPurpose::Compact => return None,
@@ -130,8 +131,8 @@ pub(in crate::run) fn model_call_fault(call: &ModelCall, results: &PendingAppend
     model_refusal_fault(&call.model, failed)
 }
 
-/// The fault behind a refusal. Only a key that is not taken concerns the provider's other models: a task chooses its
-/// model, and must not keep the tasks of others away by it.
+/// Returns the fault behind a refusal. Only a rejected key affects the provider's other models: a task chooses its
+/// model and must not thereby block the tasks of others.
 fn model_refusal_fault(model: &ModelRef, failed: &ModelFailed) -> Option<WorkerFault> {
     let (kind, scope) = match failed.error.as_str() {
         "no_key" | "unauthorized" => (FaultKind::Key, FaultScope::for_provider(model)),
@@ -149,8 +150,8 @@ fn model_refusal_fault(model: &ModelRef, failed: &ModelFailed) -> Option<WorkerF
     Some(WorkerFault::new(kind, scope, &message))
 }
 
-/// The fault of this worker that kept a final check from running, if one did: its sandbox does not start, or it lacks
-/// what the worker had that ran the check before the run began to work.
+/// Returns the worker fault that kept a final check from running, if any: its sandbox does not start, or it lacks
+/// something that the worker of the baseline run had.
 pub(in crate::run) fn final_checks_fault(state: &RunState, results: &PendingAppend) -> Option<WorkerFault> {
     let task = state.pins.as_ref()?.task;
     let found = finished_checks(results).find_map(|check| {
@@ -159,7 +160,8 @@ pub(in crate::run) fn final_checks_fault(state: &RunState, results: &PendingAppe
             .or_else(|| Some((FaultKind::Toolchain, missing_on_this_worker(state, check)?)))
     });
     let (kind, message) = found?;
-    // Other tasks meet it by themselves, should it concern them: what a task runs must not take a worker out of service.
+    // If the fault affects other tasks, they report it themselves: the commands of one task must not take a worker
+    // out of service.
     Some(WorkerFault::new(kind, FaultScope::Task(task), &message))
 }
 
@@ -174,7 +176,7 @@ fn sandbox_failure(check: &GateFinished) -> Option<&NotRun> {
     check.facts.not_run.as_ref().filter(|why| why.cause == NotRunCause::Sandbox)
 }
 
-/// What this worker lacks for a check that ran elsewhere, in words.
+/// Describes what this worker lacks for a check that ran elsewhere.
 fn missing_on_this_worker(state: &RunState, check: &GateFinished) -> Option<String> {
     let name = &state.open_gates.iter().find(|open| open.call == check.call)?.gate.name;
     let end = CheckResult::from_facts(check.passed, &check.facts);

@@ -1,7 +1,7 @@
-//! Blobs of one run, at hand: what requests and decisions refer to, fetched once.
+//! Cache of one run's blobs: everything that requests and decisions refer to, fetched once.
 //!
-//! Bounded by the context window: only what the conversation refers to is asked for through here
-//! and kept; contents of workspace files pass through and are not.
+//! Bounded by the context window: only content that the conversation refers to is requested and cached here. Contents
+//! of workspace files pass through uncached.
 
 use std::{
     collections::HashMap,
@@ -24,33 +24,33 @@ use crate::{
     workspace::{BlobError, BlobReader},
 };
 
-/// How long a run waits for a coordinator that is away before it reads. Longer than a lease: while the
-/// lease stands, an absence is no fault of the run's; when it is over, the supervisor ends the process.
+/// How long a read waits for an unavailable coordinator. Longer than a lease: while the lease is valid, an outage is
+/// not the run's fault; once it expires, the supervisor ends the process.
 pub(in crate::run) const READ_PATIENCE: Duration = Duration::from_secs(120);
 
-/// See the module. `S` is where blobs come from: the coordinator, or a store at hand for replay.
+/// A run's blob cache. `S` is the source of blobs: the coordinator, or a local store for replay.
 pub struct BlobCache<S = CoordinatorClient> {
     source: S,
     cached: Mutex<HashMap<BlobHash, Bytes>>,
 }
 
 impl<S: BlobReader> BlobCache<S> {
-    /// Nothing at hand yet.
+    /// Creates an empty cache.
     pub fn new(source: S) -> Self {
         Self { source, cached: Mutex::default() }
     }
 
-    /// Where blobs come from.
+    /// The source of blobs.
     pub(in crate::run) const fn source(&self) -> &S {
         &self.source
     }
 
-    /// Keeps bytes that this run just made.
+    /// Caches bytes that this run just produced.
     pub fn insert(&self, blob: BlobRef, bytes: Bytes) {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner).insert(blob.hash, bytes);
     }
 
-    /// Keeps what results show the model; whole outputs and files are not kept.
+    /// Caches the parts of results that the model sees; full outputs and files are not cached.
     pub(in crate::run) fn cache_results(&self, results: &PendingAppend) {
         for (_, event) in results.events() {
             if let RunEvent::ToolFinished(finished) = event
@@ -62,10 +62,10 @@ impl<S: BlobReader> BlobCache<S> {
         }
     }
 
-    /// Fetches and keeps whatever `messages` refer to.
+    /// Fetches and caches everything `messages` refer to.
     ///
     /// # Errors
-    /// [`BlobError`].
+    /// [`BlobError`]: a blob cannot be read.
     pub async fn fetch_message_blobs<'a>(
         &self,
         messages: impl Iterator<Item = &'a std::sync::Arc<TranscriptEntry>>,
@@ -80,10 +80,10 @@ impl<S: BlobReader> BlobCache<S> {
         Ok(())
     }
 
-    /// Fetches and keeps one blob.
+    /// Fetches and caches one blob.
     ///
     /// # Errors
-    /// [`BlobError`].
+    /// [`BlobError`]: the blob cannot be read.
     pub async fn fetch_blob(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
         if let Some(bytes) = BlobSource::get(self, blob) {
             return Ok(bytes);

@@ -1,7 +1,7 @@
-//! Named places of the log at which a test lets a process die. Without a failpoint, nothing.
+//! Named points in the log at which tests kill a process. Without failpoints it does nothing.
 //!
-//! Crash tests name the place by stream, place and side, never by time: a crash at every event
-//! boundary is a loop over numbers, and each failure can be repeated.
+//! Crash tests name the point by stream, seq and side, never by time: crashing at every event boundary is a loop over
+//! numbers, and each failure is reproducible.
 
 use std::ops::Range;
 
@@ -13,25 +13,23 @@ use nix::{
 
 use crate::bootstrap::{Failpoint, FailpointTarget, FailpointTiming};
 
-/// The failpoints of one run process; each is obeyed once.
+/// The failpoints of one run process; each fires once.
 #[derive(Debug, Default)]
 pub struct Failpoints(Vec<Failpoint>);
 
 impl Failpoints {
-    /// These failpoints.
     pub const fn new(failpoints: Vec<Failpoint>) -> Self {
         Self(failpoints)
     }
 
-    /// Sends whatever signals stand at this side of an append: `seqs` are the places of its events.
+    /// Sends the signals registered for this side of an append; `seqs` are the positions of its events.
     pub(in crate::run) fn trigger_matching(&mut self, epoch: Epoch, seqs: Range<u64>, when: FailpointTiming) {
         let here =
             |point: &mut Failpoint| point.epoch == epoch.0 && point.when == when && seqs.contains(&point.seq);
         for point in self.0.extract_if(.., here) {
-            // A signal that cannot be sent leaves the process alive, and the test that waits for its
-            // death fails.
+            // If the signal cannot be sent the process stays alive, and the test waiting for its death fails.
             if let Err(error) = send_signal(point.whom) {
-                tracing::error!(%error, "a failpoint's signal could not be sent");
+                tracing::error!(%error, "cannot send a failpoint's signal");
             }
         }
     }

@@ -1,9 +1,8 @@
-//! The driver's hold on its run's stream: the folded state, and appends under the lease's epoch.
+//! A run's stream: the folded state, and appends under the lease's epoch.
 //!
-//! Results are carried until the next intents are known, so that a turn takes two appends. An append
-//! that is refused because somebody else wrote (a person told the run something) is answered with
-//! what is missing: it is folded, the results are appended *unchanged*, the intents are decided
-//! anew. No answer that was paid for is thrown away.
+//! Results wait until the next intents are known, so that a turn takes two appends. When an append conflicts with
+//! another writer (a user message, for example), the missing events are folded, the results are appended *unchanged*,
+//! and the intents are decided again. No reply that was paid for is thrown away.
 
 use std::time::{Duration, Instant};
 
@@ -25,50 +24,50 @@ use crate::{
     client::{ClientError, CoordinatorClient, retry_until_with_room},
 };
 
-/// Blobs of one append above this are uploaded before it: a body stays far under the API's limit.
+/// Blobs above this total are uploaded before the append, which keeps the request body far below the API's limit.
 pub(in crate::run) const INLINE_BLOBS_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// How often an append is tried again because others wrote to the stream in between.
+/// How often an append is retried after conflicts with other writers.
 const CONFLICTS_MAX: u32 = 100;
 
-/// An append that cannot be made.
+/// Why an append failed.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The lease is no more: another worker may have the run. Nothing more may be written.
-    #[error("the lease is no more ({})", .0.detail)]
+    /// The lease is lost: another worker may have the run. Nothing more may be written.
+    #[error("the lease is lost ({})", .0.detail)]
     LeaseLost(Box<ProblemDetails>),
-    /// For longer than the lease lasts, the coordinator could not be reached or could not take an append: its
-    /// store is away or full, or too many requests come. Nothing of it is the run's fault.
+    /// For longer than the lease lasts, the coordinator was unreachable or could not take an append: its store is
+    /// unavailable or full, or it is overloaded. None of this is the run's fault.
     #[error("the coordinator could not take an append before the lease's hard deadline")]
     Unreachable(#[source] ClientError),
     /// The coordinator refuses the append for another reason.
-    #[error("the coordinator refuses an append: {}", .0.detail)]
+    #[error("the coordinator refused an append: {}", .0.detail)]
     Refused(Box<ProblemDetails>),
     /// The stream does not fold.
     #[error("the run's log does not fold")]
     Corrupt(#[from] CorruptLog),
-    /// Others write faster than the driver can follow.
-    #[error("the stream went on {CONFLICTS_MAX} times between two attempts to append")]
+    /// Others write faster than the run can follow.
+    #[error("other writers appended to the stream before each of {CONFLICTS_MAX} attempts")]
     Contended,
 }
 
-/// See the module.
+/// A run's folded state and its append position.
 pub struct Journal {
     pub(in crate::run) client: CoordinatorClient,
     pub(in crate::run) run: RunId,
     pub(in crate::run) epoch: Epoch,
     pub(in crate::run) patience: Duration,
-    /// Model providers that have a limit, as of the last append.
+    /// Model providers with a rate limit, as of the last append.
     pub(in crate::run) limited_providers: Vec<String>,
-    /// Some batch has a budget, as of the last append.
+    /// Whether any batch has a budget, as of the last append.
     pub(in crate::run) has_batch_budgets: bool,
     failpoints: Failpoints,
-    /// The state as the log has it: only acknowledged events.
+    /// The state in the log: acknowledged events only.
     state: RunState,
 }
 
 impl Journal {
-    /// A journal on a stream that `state` was folded from.
+    /// Creates a journal on the stream that `state` was folded from.
     pub const fn new(
         client: CoordinatorClient,
         run: RunId,
@@ -89,12 +88,12 @@ impl Journal {
         }
     }
 
-    /// The state as the log has it.
+    /// The state in the log, without pending results.
     pub const fn state(&self) -> &RunState {
         &self.state
     }
 
-    /// The state as it will be once `results` are in the log.
+    /// Returns the state as it will be once `results` are in the log.
     ///
     /// # Errors
     /// [`CorruptLog`]: they cannot follow.
@@ -104,11 +103,11 @@ impl Journal {
         Ok(state)
     }
 
-    /// Appends `results` and whatever `decide` makes of the state after them. Where others wrote in
-    /// between, `decide` is asked again on the state with what they wrote.
+    /// Appends `results` and the events that `decide` derives from the state after them. After a conflict, `decide`
+    /// is called again on the state with the other writer's events.
     ///
     /// # Errors
-    /// [`JournalError`], or what `decide` answers.
+    /// [`JournalError`], or the error of `decide`.
     pub async fn append<T, E, F>(&mut self, results: &PendingAppend, mut decide: F) -> Result<T, E>
     where
         E: From<JournalError>,
@@ -129,8 +128,8 @@ impl Journal {
         Err(JournalError::Contended.into())
     }
 
-    /// Appends the parts of a snapshot that one append cannot hold, with the contents of them all; answers
-    /// the blobs that are still to go.
+    /// Appends the snapshot parts that do not fit in one append, with all their contents. Returns the blobs still to
+    /// be sent.
     async fn append_leading_parts<'o>(
         &mut self,
         results: &'o PendingAppend,
@@ -139,7 +138,7 @@ impl Journal {
             return Ok(&results.blobs);
         }
         let deadline = Instant::now() + self.patience;
-        // Kept by being stored just now: the parts have no room to name them.
+        // Retained because they were just stored: the parts have no room to name them.
         retry_until_with_room(deadline, || self.client.put_blobs(results.blobs.clone()))
             .await
             .map_err(from_client_error)?;
@@ -160,15 +159,15 @@ impl Journal {
     /// Appends `results` alone.
     ///
     /// # Errors
-    /// [`JournalError`].
+    /// [`JournalError`]: the append failed.
     pub async fn append_results(&mut self, results: &PendingAppend) -> Result<(), JournalError> {
         self.append(results, async |_| Ok((PendingAppend::default(), ()))).await
     }
 
-    /// Records the end of the run as failed, which no decision of its engine led to.
+    /// Records the run as failed, without a decision of its engine.
     ///
     /// # Errors
-    /// [`JournalError`].
+    /// [`JournalError`]: the append failed.
     pub(in crate::run) async fn append_failure(
         &mut self,
         why: FailureKind,
@@ -181,11 +180,11 @@ impl Journal {
         self.append_results(&out).await
     }
 
-    /// Gives work away. The coordinator writes that into the stream, and answers what it holds by now. `Some` = it
-    /// cannot be done as it is asked, and why.
+    /// Delegates a piece of work. The coordinator writes that into the stream and returns the new events. Returns the
+    /// reason if the delegation is not possible as requested.
     ///
     /// # Errors
-    /// [`JournalError`].
+    /// [`JournalError`]: the request failed.
     pub(in crate::run) async fn delegate(
         &mut self,
         request: DelegateRequest,
@@ -230,7 +229,7 @@ impl Journal {
         }
     }
 
-    /// Appends, or folds what others wrote and answers `false`.
+    /// Appends, or folds the events of other writers and returns `false`.
     async fn try_append(&mut self, outgoing: &PendingAppend) -> Result<bool, JournalError> {
         let first = self.state.seq.next();
         let events = &outgoing.events;
@@ -263,8 +262,8 @@ impl Journal {
             let rest = named.split_off(named.len().min(BLOB_HASHES_MAX));
             names.extend(named.iter().map(|(blob, _)| blob.hash));
             let deadline = Instant::now() + self.patience;
-            // What is stored already is kept by its name in the append; what an append has no room to
-            // name is kept by being stored again.
+            // Blobs that are already stored are retained because the append names them; those that do not fit in its
+            // list are retained by being stored again.
             retry_until_with_room(deadline, || self.client.upload_missing_blobs(named.clone()))
                 .await
                 .map_err(from_client_error)?;
@@ -296,10 +295,10 @@ pub(in crate::run) fn from_client_error(error: ClientError) -> JournalError {
     }
 }
 
-/// What a refusal means for the run. The caller has waited for what passes by itself.
+/// Maps a refusal to its meaning for the run. The caller has already waited for temporary ones.
 fn from_problem(problem: Box<ProblemDetails>) -> JournalError {
     match problem.code {
-        // The run did nothing wrong: the next worker continues where the log ends.
+        // Not the run's fault: the next worker continues from the end of the log.
         ProblemCode::Unavailable | ProblemCode::TooMany | ProblemCode::StorageFull => {
             JournalError::Unreachable(ClientError::Problem(problem))
         }
@@ -332,8 +331,8 @@ fn seq_range(first: Seq, count: usize) -> std::ops::Range<u64> {
     first.0..first.0 + count as u64
 }
 
-/// Folds events that are not yet in the log. Their hashes are the coordinator's to make: the head's
-/// is set from its answer, and none other is ever looked at.
+/// Folds events that are not in the log yet. The coordinator computes their hashes: the head's hash is set from its
+/// reply, and no other is ever read.
 pub(in crate::run) fn fold_unrecorded(
     state: &mut RunState,
     epoch: Epoch,
@@ -362,7 +361,7 @@ mod tests {
     use super::*;
     use crate::secret::Secret;
 
-    /// A refusal that says nothing about the run gives it back; no such refusal may end it as failed.
+    /// A refusal that has nothing to do with the run releases it; such a refusal must not end it as failed.
     #[test]
     fn coordinator_outage_releases_the_run() {
         use ProblemCode::{Ended, Fenced, LeaseExpired, StorageFull, TooMany, Unauthorized, Unavailable};
@@ -375,11 +374,11 @@ mod tests {
         }
     }
 
-    /// Answers which blobs are missing (all but one), and counts those that are stored.
+    /// A server that reports all blobs but one as missing, and counts those that are stored.
     async fn blob_server() -> (CoordinatorClient, Arc<Mutex<Vec<String>>>) {
         let stored = Arc::new(Mutex::new(Vec::new()));
         let missing = async |Json(mut asked): Json<MissingBlobsRequest>| {
-            asked.hashes.retain(|hash| *hash != BlobHash::of(b"known"));
+            asked.hashes.retain(|hash| *hash != BlobHash::hash_bytes(b"known"));
             Json(MissingBlobsResponse { missing: asked.hashes })
         };
         let put_one = |State(stored): State<Arc<Mutex<Vec<String>>>>, Path(hash): Path<String>| async move {
@@ -416,7 +415,7 @@ mod tests {
         }
         let request = journal.build_append_request(&out).await.unwrap();
         assert!(request.blobs.is_empty());
-        let all = [&large[..], b"known", b"new"].map(BlobHash::of);
+        let all = [&large[..], b"known", b"new"].map(BlobHash::hash_bytes);
         assert_eq!(request.names, all, "a blob that is stored already is kept by its name");
         let mut sent = stored.lock().unwrap().clone();
         sent.sort();

@@ -1,4 +1,4 @@
-//! Events on their way to the log, with the blobs that they name; a snapshot of any size as events that fit.
+//! Events waiting to be appended, with the blobs they name. Splits a snapshot of any size into events that fit.
 
 use bytes::Bytes;
 use docket_schema::{
@@ -10,19 +10,19 @@ use docket_schema::{
 
 use crate::workspace::{PendingBlobs, SnapshotDelta};
 
-/// Paths of one `SnapshotTaken`, in bytes of JSON: with what else it holds, well under the limit on payloads.
+/// Paths of one `SnapshotTaken`, in bytes of JSON: with its other fields, well below the payload limit.
 const SNAPSHOT_PATHS_BYTES_MAX: usize = 192 * 1024;
 
-/// Parts of a snapshot in one append: with its events it stays well under the API's limit on bodies.
+/// Snapshot parts in one append: with its events, it stays well below the API's body limit.
 pub(in crate::run) const PARTS_PER_APPEND_MAX: usize = 64;
 
-/// Events on their way to the log, with the blobs they name.
+/// Events to append, with the blobs they name.
 #[derive(Debug, Clone, Default)]
 pub struct PendingAppend {
-    /// Parts of a snapshot that go in appends of their own before the events; none counts without the last.
+    /// Snapshot parts appended separately before the events; none counts without the last.
     pub(in crate::run) leading_parts: Vec<(Turn, RunEvent)>,
     pub(in crate::run) events: Vec<(Turn, RunEvent)>,
-    /// Cheap to clone: what was refused for its seq alone goes out once more.
+    /// Cheap to clone: after a seq conflict they are sent again.
     pub(in crate::run) blobs: Vec<(BlobRef, Bytes)>,
 }
 
@@ -37,31 +37,30 @@ impl PendingAppend {
         self.blobs.push((blob, bytes.into()));
     }
 
-    /// Adds what follows.
+    /// Adds the events and blobs of `more`.
     pub(in crate::run) fn append_all(&mut self, more: Self) {
         self.leading_parts.extend(more.leading_parts);
         self.events.extend(more.events);
         self.blobs.extend(more.blobs);
     }
 
-    /// The events, each with its turn, in order; without what goes ahead of them.
+    /// Returns the events in order, each with its turn, without the leading parts.
     pub fn events(&self) -> &[(Turn, RunEvent)] {
         &self.events
     }
 
-    /// The events alone.
+    /// Returns the events alone.
     pub fn into_events(self) -> Vec<(Turn, RunEvent)> {
         [self.leading_parts, self.events].concat()
     }
 
-    /// The bytes of a blob that an event names, where they came with it.
+    /// Returns the bytes of a blob that an event names, if they are included.
     pub fn find_blob(&self, blob: &BlobRef) -> Option<&[u8]> {
         self.blobs.iter().find(|(of, _)| of == blob).map(|(_, bytes)| bytes.as_ref())
     }
 
-    /// Adds a snapshot with its contents. One of more paths than an event can hold becomes several
-    /// parts, which count as one once the last of them is there; parts beyond what an append can
-    /// hold go ahead of it.
+    /// Adds a snapshot with its contents. If it has more paths than an event can hold, it becomes several parts,
+    /// which count as one once the last part is recorded; parts that do not fit in one append are sent ahead.
     pub fn push_snapshot(&mut self, turn: Turn, delta: SnapshotDelta) {
         let (mut parts, blobs) = split_snapshot(delta);
         let last = parts.pop();
@@ -80,14 +79,14 @@ impl PendingAppend {
         self.events.is_empty()
     }
 
-    /// Bytes of its blobs.
+    /// Returns the total size of its blobs in bytes.
     pub(in crate::run) fn blob_bytes(&self) -> usize {
         self.blobs.iter().map(|(_, bytes)| bytes.len()).sum()
     }
 }
 
-/// A snapshot as the events that can hold it, at least one, and the contents they name. Each but the last
-/// says that more is to come, and none counts without it.
+/// Splits a snapshot into events that fit, at least one, and returns them with the contents they name. Each part but
+/// the last says that more follows, and none counts without the last.
 pub(in crate::run) fn split_snapshot(delta: SnapshotDelta) -> (Vec<SnapshotTaken>, PendingBlobs) {
     let SnapshotDelta { changes, git_changes, tree, left_out, blobs, .. } = delta;
     let empty = || SnapshotTaken { changes: vec![], git_changes: vec![], tree, left_out: vec![], more: true };

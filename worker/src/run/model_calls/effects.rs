@@ -1,4 +1,4 @@
-//! Asking a model: the call, its limits, and what comes of it as events.
+//! Model calls: sending the request, enforcing its limits, and turning the outcome into events.
 
 use std::time::Instant;
 
@@ -20,14 +20,14 @@ use crate::{
     progress::ProgressNote,
 };
 
-/// What acts: models and workbench.
+/// Runs effects: model calls and tools.
 pub(in crate::run) struct EffectRunner {
     pub(in crate::run) model_clients: ModelClients,
     pub(in crate::run) executor: ToolExecutor,
 }
 
 impl EffectRunner {
-    /// Asks the model; answers its result as an event.
+    /// Calls the model and returns the result as an event.
     pub(in crate::run) async fn call_model(
         &self,
         call: &ModelCall,
@@ -40,7 +40,7 @@ impl EffectRunner {
         let started = Instant::now();
         let mut on_delta = |_: ReplyDelta<'_>| progress.set_step_limit(SILENCE_TIME_MAX);
         let asked = self.model_clients.call(rendered, attempt, &mut on_delta);
-        // A budget of time bounds the call, too; what is over is told by the next decision.
+        // The run's time budget bounds the call as well; the next decision reports that it is exhausted.
         let answer = match time_budget_deadline(state) {
             None => asked.await,
             Some(at) => match tokio::time::timeout_at(at.into(), asked).await {
@@ -65,7 +65,7 @@ impl EffectRunner {
     }
 }
 
-/// A failed attempt as an event.
+/// Records a failed attempt as an event.
 fn failure_events(
     call: &ModelCall,
     error: &ModelError,
@@ -73,12 +73,12 @@ fn failure_events(
     redactor: &Redactor,
     started: Instant,
 ) -> PendingAppend {
-    // Of this model: another one's patience is not used up.
+    // Attempts of this model only: they do not use up the retries of another.
     let attempt = state.model_attempts.failures_for(&call.model).attempts + 1;
     let retry_in = next_delay(attempt, error, clock::random_jitter());
     let (message, retry_in) = match call.purpose {
         CallPurpose::Decide | CallPurpose::Plan | CallPurpose::Review => (error.to_string(), retry_in),
-        // A summary is asked for once: the rule's is at hand.
+        // A summary is requested only once, because the rule-based one is always available.
         CallPurpose::Compact => (error.without_retry("the summary is made by rule"), None),
     };
     let event = ModelFailed {

@@ -1,4 +1,4 @@
-//! Model calls: the request, the client that sends it, and the answer as the event that records it.
+//! Model calls: the request, the client that sends it, and the event that records the reply.
 
 pub(super) mod effects;
 pub(super) mod model_answer;

@@ -1,5 +1,5 @@
-//! A model's answer as the event that records it: without the worker's secrets, in parts that an event can hold, and without
-//! calls that are not to be run.
+//! Records a model's reply as an event: without the worker's secrets, in parts that fit in an event, and without
+//! calls that must not run.
 
 use std::borrow::Cow;
 
@@ -21,11 +21,11 @@ use crate::{
     tools,
 };
 
-/// Arguments of all calls of an answer, in bytes of JSON: they stand in its event, and an append that
-/// is too large would throw the answer away, to be paid for again.
+/// Arguments of all calls of a reply, in bytes of JSON. They are part of its event, and an oversized append would
+/// discard a reply that was paid for.
 const ARGS_BYTES_MAX: usize = 128 * 1024;
 
-/// The event of an answer to a request of so many bytes.
+/// Returns the event for a reply to a request of `request_bytes` bytes.
 pub(in crate::run) fn answer_events(
     call: &ModelCall,
     answer: ModelReply,
@@ -75,8 +75,8 @@ pub(in crate::run) fn answer_events(
     out
 }
 
-/// An answer without the worker's keys and configured values, which a server may echo. All that follows from it,
-/// its calls and the next request included, follows from what is struck here.
+/// Removes the worker's keys and configured values, which a server may echo, from a reply. Everything derived from
+/// it, including its calls and the next request, follows from the redacted text.
 fn redact_parts(parts: Vec<MessagePart>, redactor: &Redactor) -> Vec<MessagePart> {
     let text = |text: &mut String| {
         if let Cow::Owned(without) = redactor.redact_values(text) {
@@ -90,7 +90,7 @@ fn redact_parts(parts: Vec<MessagePart>, redactor: &Redactor) -> Vec<MessagePart
             | MessagePart::ToolResult { .. } => {}
             MessagePart::Thinking { data, .. } => {
                 let sealed = is_signed_reasoning(data);
-                // What is signed cannot be changed and still be taken back: it goes.
+                // A signed part cannot be changed and still be accepted back, so it is dropped.
                 if redactor.redact_json_values(data) && sealed {
                     return None;
                 }
@@ -106,12 +106,12 @@ fn redact_parts(parts: Vec<MessagePart>, redactor: &Redactor) -> Vec<MessagePart
     parts.into_iter().filter_map(one).collect()
 }
 
-/// Whether reasoning bears a signature, or is a cipher.
+/// Whether reasoning carries a signature or is encrypted.
 fn is_signed_reasoning(data: &serde_json::Value) -> bool {
     ["signature", "data", "encrypted_content"].iter().any(|field| !data[*field].is_null())
 }
 
-/// Reasoning is its own model's alone: its signature, or cipher, is refused from any other.
+/// Binds reasoning to its model: other models reject its signature or ciphertext.
 fn bind_reasoning_to_model(part: &mut MessagePart, call: &ModelCall) {
     if let MessagePart::Thinking { provider, .. } = part
         && *provider == call.model.provider
@@ -120,7 +120,7 @@ fn bind_reasoning_to_model(part: &mut MessagePart, call: &ModelCall) {
     }
 }
 
-/// Who refuses wants nothing done: calls that came before the refusal are told in words and not carried out.
+/// A refusal cancels the calls before it: they are rendered as text and not executed.
 fn withhold_calls(parts: &mut Vec<MessagePart>) {
     let mut names = Vec::new();
     parts.retain(|part| match part {
@@ -147,12 +147,13 @@ fn withhold_calls(parts: &mut Vec<MessagePart>) {
     }
 }
 
-/// A call that the output limit cut is not run, whatever its half comes to: the model is told.
+/// Marks a call that was cut off by the output limit: it is not executed, even if its half is valid, and the model is
+/// told why.
 fn mark_truncated_call(parts: &mut [MessagePart], tokens_max: u32) {
     let Some(MessagePart::ToolUse(tool)) = parts.last_mut() else { return };
     let begin = match (&tool.malformed, tool.args.as_object()) {
         (Some(text), _) => text.chars().take(200).collect(),
-        // Nothing of its arguments had come yet.
+        // No arguments had arrived yet.
         (None, Some(args)) if args.is_empty() => String::new(),
         (None, _) => return,
     };
@@ -162,7 +163,7 @@ fn mark_truncated_call(parts: &mut [MessagePart], tokens_max: u32) {
     (tool.args, tool.malformed) = (serde_json::Value::Null, Some(why));
 }
 
-/// A call bears its tool's own name, in the log and in what the model reads of itself.
+/// Replaces the tool's name by its canonical one, in the log and in the model's own history.
 fn canonicalize_tool_name(mut part: MessagePart) -> MessagePart {
     if let MessagePart::ToolUse(tool) = &mut part {
         let meant = tools::canonical_tool_name(&tool.name);
@@ -173,7 +174,8 @@ fn canonicalize_tool_name(mut part: MessagePart) -> MessagePart {
     part
 }
 
-/// Arguments that an event cannot hold are not run: the model is told, as of any it wrote wrongly.
+/// Drops arguments that do not fit in an event. The call is not run, and the model is told, as for any malformed
+/// call.
 fn drop_oversized_args(part: MessagePart, room: &mut usize) -> MessagePart {
     let MessagePart::ToolUse(mut tool) = part else { return part };
     let (json, said) = (tool.args.to_string(), tool.malformed.as_ref().map_or(0, String::len));
@@ -189,7 +191,7 @@ fn drop_oversized_args(part: MessagePart, room: &mut usize) -> MessagePart {
     MessagePart::ToolUse(tool)
 }
 
-/// Long text of an answer goes out of line.
+/// Moves long text of a reply into a blob.
 fn externalize_long_text(part: MessagePart, out: &mut PendingAppend, material: &BlobCache) -> MessagePart {
     match part {
         MessagePart::Text { text: Content::Text(text) } if text.len() > ANSWER_INLINE_BYTES_MAX => {
@@ -266,7 +268,7 @@ mod tests {
         let mut expected = said("[REDACTED: configured value]");
         expected.push(sealed("other"));
         assert_eq!(redact_parts(parts, &redactor), expected);
-        // And the shape of a secret stays: calls are carried out as asked.
+        // Secret-like text that is not a known secret is kept: calls are executed as requested.
         let shape = vec![MessagePart::Text { text: format!("ghp_{}", "aB3dE5gH7j".repeat(4)).into() }];
         assert_eq!(redact_parts(shape.clone(), &redactor), shape);
     }

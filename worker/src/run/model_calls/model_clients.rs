@@ -1,4 +1,5 @@
-//! The models of a run, each with its client and key: who is asked is the engine's word, how is here.
+//! HTTP clients and API keys for the models pinned by a run. The engine picks the model; this module sends the
+//! request.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::{
     },
 };
 
-/// See the module.
+/// The models of a run, each with its client and key.
 pub(in crate::run) struct ModelClients(Vec<ModelClientEntry>);
 
 struct ModelClientEntry {
@@ -30,10 +31,10 @@ struct ModelClientEntry {
 }
 
 impl ModelClients {
-    /// Those that a run has pinned.
+    /// Creates clients for the models that a run has pinned.
     ///
     /// # Errors
-    /// [`StartError`]: one of them cannot be spoken to.
+    /// [`StartError`]: the client of a model cannot be created.
     pub(in crate::run) async fn for_models(
         bootstrap: &RunBootstrap,
         models: &RunModels,
@@ -48,10 +49,10 @@ impl ModelClients {
         Ok(Self(voices))
     }
 
-    /// Asks the model that a request is for.
+    /// Sends a request to the model it is for.
     ///
     /// # Errors
-    /// As [`ModelClient::call`].
+    /// The errors of [`ModelClient::call`].
     pub(in crate::run) async fn call(
         &self,
         request: &RenderedRequest,

@@ -1,4 +1,4 @@
-//! The request of a model call: from what an event of the log announced, and to the exact bytes of its body.
+//! Builds the request of a model call from the event that announced it, down to the exact bytes of its body.
 
 use docket_schema::{
     message::ToolSpec,
@@ -14,7 +14,7 @@ use crate::{
     workspace::BlobReader,
 };
 
-/// The call that an open `ModelRequested` announced, from the state in which it is sealed.
+/// Rebuilds the call announced by an open `ModelRequested`, from the state that contains it.
 pub(crate) fn rebuild_open_call(state: &RunState, open: &ModelRequested) -> ModelCall {
     let pins = state.pins.as_ref().expect("a model is asked only after RunStarted");
     let usual = default_output_tokens(pins, open.purpose, &open.model);
@@ -43,10 +43,10 @@ pub(crate) fn rebuild_open_call(state: &RunState, open: &ModelRequested) -> Mode
     }
 }
 
-/// The request that a call stands for, with everything it refers to.
+/// Builds the request of a call, with everything it refers to.
 ///
 /// # Errors
-/// A blob is not to be had, or the pinned tools do not decode.
+/// A blob cannot be read, or the pinned tools do not decode.
 pub async fn build_model_request<S: BlobReader>(
     material: &BlobCache<S>,
     call: &ModelCall,
@@ -68,10 +68,10 @@ pub async fn build_model_request<S: BlobReader>(
     })
 }
 
-/// The exact body of a call.
+/// Renders the exact body of a call.
 ///
 /// # Errors
-/// As [`model_request`]; or the conversation is one that providers refuse.
+/// The errors of [`build_model_request`], or the conversation has a form that providers reject.
 pub async fn render_call<S: BlobReader>(
     material: &BlobCache<S>,
     call: &ModelCall,

@@ -1,9 +1,10 @@
-//! Whether the budget of a task's batch pays for the next call of a model.
+//! Checks whether the batch budget covers the run's next model call.
 //!
-//! Asked before the call is announced, once the answer before it is in the log: the coordinator counts by the log, and
-//! sets aside what the call may use at most. Where it does not pay, the run's log says so, and its engine lets the run
-//! rest: it goes on with this very call once the budget was raised. A run whose model has no price, so that no budget of
-//! money can pay for it, fails instead. Where no batch has a budget nothing is asked.
+//! The check runs before the call is announced and after the previous reply is in the log, because the coordinator
+//! counts by the log; it reserves the most the call may use. If the budget does not cover the call, the run's log
+//! records that and its engine lets the run rest; once the budget is raised, the run continues with this very call. A
+//! run whose model has no price can never be covered by a money budget, so it fails instead. Without batch budgets
+//! there is no request.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ use crate::{
     model::ModelProvider,
 };
 
-/// Whoever asks for a run.
+/// Asks the coordinator whether the batch budget covers the run's next model call.
 #[derive(Debug)]
 pub(in crate::run) struct BudgetClient {
     client: CoordinatorClient,
@@ -36,18 +37,18 @@ pub(in crate::run) struct BudgetClient {
     patience: Duration,
 }
 
-/// Whether a call is paid for.
+/// Whether a call is covered.
 #[derive(Debug)]
 pub(in crate::run) enum BudgetPermit {
     Granted,
-    /// It may be once a call of another run has ended: to be asked again then.
+    /// Possibly, once a call of another run has ended: ask again after this delay.
     RetryAfter(Duration),
-    /// It is not: what is reached by that, and why.
+    /// Not covered: the limit reached, and why.
     Denied(LimitKind, String),
 }
 
 impl BudgetClient {
-    /// Of a run some of whose calls may have to be paid for.
+    /// Creates a client if some of the run's calls may need a permit.
     pub(in crate::run) fn for_journal(journal: &Journal) -> Option<Self> {
         let Journal { client, run, epoch, patience, .. } = journal;
         journal.has_batch_budgets.then(|| Self {
@@ -58,7 +59,7 @@ impl BudgetClient {
         })
     }
 
-    /// Asks for a call.
+    /// Requests a permit for a call.
     pub(in crate::run) async fn request_permit(
         &self,
         state: &RunState,
@@ -72,7 +73,7 @@ impl BudgetClient {
         let asked = retry_until_with_room(deadline, || self.client.request_permit(self.run, &request)).await;
         let permit = asked.map_err(from_client_error)?;
         Ok(match permit.over {
-            // What no raise helps ends this run, and no other of its batch.
+            // If raising the budget cannot help, only this run ends, and no other of its batch.
             Some(message) if permit.alone => BudgetPermit::Denied(LimitKind::Money, message),
             Some(message) => BudgetPermit::Denied(LimitKind::Batch, message),
             None if permit.granted => BudgetPermit::Granted,
@@ -80,7 +81,7 @@ impl BudgetClient {
         })
     }
 
-    /// What the log is to say where a call is not paid for, and the state after it.
+    /// Returns the events that record a denied call, and the state after them.
     pub(in crate::run) fn record_limit_reached(
         &self,
         state: &RunState,
@@ -95,7 +96,7 @@ impl BudgetClient {
     }
 }
 
-/// Whether what a call had is about to be recorded: until it is, nobody knows what is left.
+/// Whether the usage of a call is about to be recorded: until then, the remaining budget is unknown.
 pub(in crate::run) fn is_usage_recorded(results: &PendingAppend) -> bool {
     let is_answer = |event: &RunEvent| matches!(event, RunEvent::ModelAnswered(_) | RunEvent::ModelFailed(_));
     !results.events().iter().any(|(_, event)| is_answer(event))

@@ -1,4 +1,4 @@
-//! What the coordinator has to permit before a model is asked: a provider's rate limit, the budget of a batch.
+//! Permits required before a model call: the provider's rate limit and the batch budget.
 
 pub(super) mod budget;
 pub(super) mod rate_limit;

@@ -1,9 +1,9 @@
-//! The pace at which a run asks models, where all workers together have a limit for their provider.
+//! Provider rate-limit permits, where all workers share a limit.
 //!
-//! The coordinator's answer to an append names the providers with limits; before a call to one of them the run asks for a
-//! permit, and waits for the moment that it is told. Nothing of it is recorded, and no engine knows: a turn takes longer,
-//! that is all. While the coordinator is away nobody asks: a call without a permit may be the one that breaks the limit, and
-//! its answer could not be recorded; after the usual patience the run is given back, and goes on elsewhere with that call.
+//! The coordinator's reply to an append names the providers with limits. Before a call to one of them the run
+//! requests a permit and waits until the time it is given. Nothing is recorded, and no engine notices: the turn just
+//! takes longer. While the coordinator is unavailable no call is made: it might exceed the limit, and its reply could
+//! not be recorded. After the usual patience the run is released, and another worker continues with that call.
 
 use std::time::{Duration, Instant};
 
@@ -25,21 +25,21 @@ use crate::{
     progress::ProgressNote,
 };
 
-/// Bytes that an answer is taken to have before it is there: some sentences and a call. What it had is put right by the
-/// next permit.
+/// Assumed size of a reply before it arrives, in bytes: a few sentences and a call. The next permit corrects the
+/// difference.
 const ESTIMATED_ANSWER_BYTES: u64 = 2048;
 
-/// What was taken for the last call, and what it had.
+/// The permit of the last call, and its actual usage.
 #[derive(Debug, Default)]
 pub(in crate::run) struct ProviderPermit {
-    /// Whose model, and for how many tokens it was taken.
+    /// Provider and number of tokens reserved.
     reserved: Option<(String, u64)>,
-    /// Tokens that calls had beyond that, of the same provider.
+    /// Tokens that calls of the same provider used beyond the reservation.
     correction: i64,
 }
 
 impl ProviderPermit {
-    /// Takes in what the last call had.
+    /// Accounts for the usage of the last call.
     pub(in crate::run) fn record_usage(&mut self, results: &PendingAppend) {
         let usage = results.events().iter().find_map(|(_, event)| {
             if let RunEvent::ModelAnswered(answered) = event { Some(answered.usage) } else { None }
@@ -49,10 +49,11 @@ impl ProviderPermit {
             let taken = i64::try_from(*taken).unwrap_or(i64::MAX);
             self.correction = self.correction.saturating_add(had.saturating_sub(taken));
         }
-        // What failed keeps what was taken for it: the provider may have counted it.
+        // A failed call keeps its reservation: the provider may have counted it.
     }
 
-    /// Waits until the call may be made. `false` = the supervisor drains: the call stays open, for whoever goes on.
+    /// Waits until the call may be made. Returns `false` if the supervisor drains: the call stays open for the next
+    /// worker.
     pub(in crate::run) async fn wait_for_permit(
         &mut self,
         journal: &Journal,
@@ -91,7 +92,7 @@ impl ProviderPermit {
     }
 }
 
-/// Lets so much time pass, unless the supervisor drains.
+/// Sleeps for `wait`, unless the supervisor drains.
 pub(in crate::run) async fn wait_unless_drained(drain: &watch::Receiver<bool>, wait: Duration) {
     let mut drain = drain.clone();
     tokio::select! {

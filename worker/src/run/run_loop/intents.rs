@@ -1,7 +1,7 @@
-//! The events that announce a decision: made here and nowhere else. Pure.
+//! The events that announce a decision. Pure, and the only place that creates them.
 //!
-//! The driver appends them before it acts; verification makes them again and compares them, field by field,
-//! with what a log holds.
+//! The run executor appends them before it acts; verification recreates them and compares them with the log, field by
+//! field.
 
 use docket_schema::{
     ids::{DecisionHash, Turn},
@@ -18,24 +18,24 @@ use crate::{
     model::{RenderedRequest, request_hash},
 };
 
-/// What the log keeps of a rendered request.
+/// The record of a rendered request in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestProof {
     /// BLAKE3 of the body.
     pub hash: DecisionHash,
-    /// Size of the body.
+    /// Size of the body in bytes.
     pub bytes: u64,
 }
 
 impl RequestProof {
-    /// The proof of a request.
+    /// Creates the proof of a request.
     pub fn from_rendered(rendered: &RenderedRequest) -> Self {
         Self { hash: request_hash(&rendered.body), bytes: rendered.body.len() as u64 }
     }
 }
 
-/// The events that announce `decision`, made in `state`, in order, each with its turn. `request` proves the
-/// request where a model is to be asked; without it such a decision announces nothing.
+/// Returns the events that announce `decision`, made in `state`, in order, each with its turn. `request` proves the
+/// request of a model call; without it, such a decision announces nothing.
 pub fn intent_events(
     state: &RunState,
     decision: &Decision,
@@ -105,8 +105,8 @@ pub fn intent_events(
     events.into_iter().map(|event| (turn, event)).collect()
 }
 
-/// How often in a row a run that is to rest now does so because its provider is away; 0 where something else is the
-/// matter, or its rules know of no clock.
+/// Counts the consecutive rests of a run because its provider is unavailable; 0 for other reasons, or if its rules
+/// have no clock.
 fn consecutive_outages(state: &RunState, why: BlockedReason) -> u32 {
     let by_clock = state.pins.as_ref().is_some_and(|pins| pins.settings.model_rules > 0);
     let away = state.last_failure.as_ref().is_some_and(|failure| !failure.needs_person && is_outage(failure));
@@ -123,7 +123,7 @@ fn model_requested_event(
     request: RequestProof,
     decision: DecisionHash,
 ) -> ModelRequested {
-    // Bytes bound tokens from above: no tokenizer makes more tokens than there are bytes.
+    // Bytes bound tokens from above: no tokenizer produces more tokens than bytes.
     let pins = state.pins.as_deref();
     let prices = pins.map(|pins| pins.models.terms_for(&call.model).prices).unwrap_or_default();
     let usual = pins.map(|pins| default_output_tokens(pins, call.purpose, &call.model));

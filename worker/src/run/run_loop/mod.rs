@@ -1,4 +1,4 @@
-//! The loop: decide, record, act, record.
+//! The run loop: decide, record, act, record.
 
 pub(super) mod intents;
 pub(super) mod run_executor;

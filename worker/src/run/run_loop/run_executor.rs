@@ -1,5 +1,5 @@
-//! The loop: decide on the state with its latest results, record results and intents in one append,
-//! perform, and again. Two appends a turn.
+//! The run loop: decide on the state with its latest results, record results and intents in one append, act, repeat.
+//! Two appends per turn.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -38,16 +38,16 @@ use crate::{
     progress::ProgressNote,
 };
 
-/// How a run process left.
+/// How a run process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunExit {
-    /// The run ended, blocked or paused; all is recorded.
+    /// The run ended, blocked or paused; everything is recorded.
     Done,
-    /// The turn is ended; the lease is to be released.
+    /// The turn is finished; the lease is to be released.
     Drained,
 }
 
-/// See the module.
+/// Executes one run.
 pub struct RunExecutor {
     pub(in crate::run) journal: Journal,
     pub(in crate::run) engine: Box<dyn Engine>,
@@ -57,27 +57,27 @@ pub struct RunExecutor {
     pub(in crate::run) permit: ProviderPermit,
 }
 
-/// What is to be performed once the intents are durable.
+/// The effect to perform once the intents are durable.
 enum NextEffect {
     CallModel(Box<ModelCall>, RenderedRequest),
     RunTools,
     RunGates,
-    /// Nothing: what was recorded is all, and the next decision follows from it.
+    /// None: the next decision follows from the recorded events alone.
     DecideAgain,
     Wait(Duration),
     Exit(RunExit),
 }
 
 impl RunExecutor {
-    /// Runs until the run rests, ends, or the supervisor drains.
+    /// Runs until the run rests or ends, or the supervisor drains.
     ///
     /// # Errors
-    /// [`DriverError`].
+    /// [`RunExecutorError`]: the run cannot continue in this process.
     pub async fn run(mut self, progress: &ProgressNote) -> Result<RunExit, RunExecutorError> {
         match self.run_turns(progress).await {
             Err(error) if error.is_final() => {
                 let message = error_chain::format_chain(&error);
-                tracing::error!(%message, "the run cannot go on");
+                tracing::error!(%message, "the run cannot continue");
                 let tree = self.journal.state().tree;
                 self.journal.append_failure(FailureKind::Environment, message, tree).await?;
                 Ok(RunExit::Done)
@@ -118,7 +118,7 @@ impl RunExecutor {
         }
     }
 
-    /// Asks the model, once it may be asked; none where a drain came first.
+    /// Calls the model once permitted; `None` if a drain came first.
     async fn call_model(
         &mut self,
         call: &ModelCall,
@@ -134,7 +134,7 @@ impl RunExecutor {
         let results = self.effects.call_model(call, rendered, state, &self.blob_cache, progress).await;
         self.permit.record_usage(&results);
         match worker_faults::model_call_fault(call, &results) {
-            // The request stays open: another worker makes it, to the byte.
+            // The request stays open: another worker sends it, byte for byte.
             Some(fault) => Err(RunExecutorError::WorkerFault(Box::new(fault))),
             None => Ok(Some(results)),
         }
@@ -167,9 +167,8 @@ impl RunExecutor {
         }
     }
 
-    /// What a crash left open: intents without results. The fold says which; each call's recovery
-    /// class says what to do.
-    /// None where a drain came first.
+    /// Resumes what a crash left open: intents without results. The fold lists them; the recovery class of each call
+    /// says what to do. Returns `None` if a drain came first.
     async fn resume_open_effects(
         &mut self,
         progress: &ProgressNote,
@@ -193,9 +192,9 @@ impl RunExecutor {
         }
     }
 
-    /// Appends `results` and the intents of the decision that follows from them. A decision that
-    /// must wait first appends nothing but the results: the failure is durable while it waits.
-    /// What an engine concludes on the way goes with them: it is derived, and needs no append of its own.
+    /// Appends `results` and the intents of the decision that follows from them. If the decision must wait first,
+    /// only the results are appended, so that a failure is durable during the wait. Conclusions of the engine on the
+    /// way are appended with them: they are derived and need no separate append.
     async fn record_and_decide(
         &mut self,
         results: &PendingAppend,
@@ -207,7 +206,7 @@ impl RunExecutor {
         journal
             .append(results, async |state| {
                 if state.stage == RunStage::Tools {
-                    // Its last child answered just now: the calls that waited are open.
+                    // Its last child has just replied: the waiting calls are open.
                     return Ok((PendingAppend::default(), NextEffect::RunTools));
                 }
                 let EffectDecision { update_events: mut out, state, decision } =
@@ -247,7 +246,7 @@ impl RunExecutor {
     }
 }
 
-/// What an engine concluded, and the first decision after it that is more than a conclusion.
+/// The engine's conclusions, and the first decision after them that is not a conclusion.
 struct EffectDecision<'a> {
     update_events: PendingAppend,
     state: Cow<'a, RunState>,
@@ -275,7 +274,7 @@ fn decide_effect<'a>(
     Err(RunExecutorError::TooManyUpdates)
 }
 
-/// The events that announce a decision, and what to perform once they are durable.
+/// Returns the events that announce a decision, and the effect to perform once they are durable.
 async fn prepare_intents(
     material: &BlobCache,
     state: &RunState,

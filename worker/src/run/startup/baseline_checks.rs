@@ -1,10 +1,11 @@
-//! The final checks of a run, run once before it changes anything: what fails then is not its doing. Recorded, so that
-//! regressions and rework can be told from the log, tests that failed before are excused at the end, and a check that
-//! did not run before is not taken for one that failed.
+//! Runs the final checks once before a run changes anything: checks that fail then are not its fault. The results are
+//! recorded, so that regressions and rework can be computed from the log, tests that failed before are excused at the
+//! end, and a check that could not run before is not counted as failed.
 //!
-//! Only where the run's settings want it (`base_checks`), and only before its first turn. Runs on one tree, with the
-//! same setup and the same checks, share a result for a day: a file of the worker's cache, as [`super::context`] has
-//! them. What the checks leave in the workspace is put back: the run begins with the tree that it was given.
+//! Only if the run's settings ask for it (`base_checks`), and only before its first turn. Runs on the same tree with
+//! the same setup and checks share a result for a day, in a file of the worker's cache as in
+//! [`super::project_context`]. Changes that the checks make to the workspace are reverted: the run begins with the
+//! tree it was given.
 
 use std::{
     fs,
@@ -31,15 +32,15 @@ use crate::run::{
 };
 use crate::{bootstrap::RunBootstrap, lint};
 
-/// How long a result stands for other runs: what is not part of a tree, as a package index, changes too.
+/// How long other runs may reuse a result: inputs outside the tree, such as a package index, change too.
 const CACHE_TTL: Duration = Duration::from_secs(24 * 3600);
-/// The check that says nothing of the base: what a task requires is what is not there yet.
+/// The check that says nothing about the base: what a task requires does not exist yet.
 const REQUIRES_CHECK: &str = "requires";
 
-/// Runs the checks, where the run wants them and has none recorded.
+/// Runs the checks if the run wants them and has none recorded.
 ///
 /// # Errors
-/// [`StartError`]: the workspace cannot be put back, or nothing can be recorded.
+/// [`StartError`]: the workspace cannot be restored, or nothing can be recorded.
 pub(in crate::run) async fn run_baseline_checks(
     bootstrap: &RunBootstrap,
     journal: &mut Journal,
@@ -61,11 +62,11 @@ pub(in crate::run) async fn run_baseline_checks(
     } else {
         let checks = run_gates(bench, state, gates).await;
         restore_from_state(&mut bench.workspace, state, material).await?;
-        // What did not run may run a minute later: a runner is installed, the machine is less busy.
+        // A check that did not run may run a minute later: a runner gets installed, the machine is less busy.
         let all_ran = checks.iter().all(|check| check.gate.is_linter() || check.facts.not_run.is_none());
         if all_ran && let Err(error) = write_cached_checks(&kept, &checks) {
-            // They are run again next time.
-            tracing::debug!(%error, "what checks say of a base is not kept");
+            // Not fatal: the checks run again next time.
+            tracing::debug!(%error, "cannot cache the check results of a base");
         }
         checks
     };
@@ -80,8 +81,9 @@ fn needs_baseline_checks(state: &RunState, pins: &RunStarted) -> bool {
     pins.settings.base_checks && untouched && !state.base_checked
 }
 
-/// The pinned checks, and the linters that judge at the end and have a file here: of others nothing is to be learned
-/// before the run makes one. Which files they are then given is not known yet: it matters only whether they run.
+/// Returns the pinned checks plus the linters that judge at the end and have a file here. Other linters say nothing
+/// before the run creates a file for them. Which files they will get is not known yet: it matters only whether they
+/// run.
 fn baseline_gates(pins: &RunStarted, files: &Manifest) -> Vec<GateSpec> {
     let has_files = |linter: &&LinterSpec| files.entries.keys().any(|path| lint::applies_to(linter, path));
     let linters =
@@ -109,8 +111,8 @@ async fn run_gates(bench: &ToolExecutor, state: &RunState, gates: Vec<GateSpec>)
     done
 }
 
-/// Named after all that the result depends on, as far as it is known here. A worker that was started with another `PATH`
-/// may lack what an earlier one had.
+/// Names the file after everything known that the result depends on. A worker started with another `PATH` may lack
+/// programs that an earlier one had.
 fn cache_path(
     cache: &Path,
     tree: TreeHash,
@@ -138,7 +140,7 @@ fn read_cached_checks(path: &Path) -> Option<Vec<BaseChecked>> {
     Some(checks.into_iter().map(|check| BaseChecked { shared: true, ..check }).collect())
 }
 
-/// Whole or not at all: other run processes read it.
+/// Writes atomically, because other run processes read the file.
 fn write_cached_checks(path: &Path, checks: &[BaseChecked]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(path);
     fs::create_dir_all(folder)?;

@@ -1,4 +1,4 @@
-//! The MCP servers of a worker's settings, as a run that begins asks them.
+//! Lists the tools of the worker's MCP servers when a run begins.
 
 use docket_schema::{
     api::{FaultKind, FaultScope},
@@ -14,15 +14,16 @@ use crate::{
     mcp::{self, ListedMcpTool, OfferedMcpTools},
 };
 
-/// What the worker's servers offer. One that does not answer is a fault of this worker, unless it is not required. What a server says of
-/// its tools stands in every prompt, and what it says when it fails in an event: the secrets that it was given do not.
+/// Lists the tools of the worker's servers. A server that does not answer is a worker fault, unless it is optional. A
+/// server's tool descriptions become part of every prompt and its error text part of an event, so the secrets it was
+/// given are removed from both.
 pub(in crate::run) async fn list_mcp_tools(
     bootstrap: &RunBootstrap,
     (runner, redactor): (&SandboxRunner, &Redactor),
 ) -> Result<OfferedMcpTools, StartError> {
     let servers = configured_servers(bootstrap);
     let mut offered = mcp::list_tools(&runner.0, &servers).await.map_err(|(server, error)| {
-        let said = format!("the MCP server `{server}` of this worker's settings does not work: {error}");
+        let said = format!("the MCP server `{server}` in this worker's settings does not work: {error}");
         let task = bootstrap.lease.task;
         let scope = servers
             .by_name
@@ -40,7 +41,7 @@ pub(in crate::run) async fn list_mcp_tools(
     Ok(offered)
 }
 
-/// The servers of this worker's settings.
+/// Returns the servers of this worker's settings.
 pub(in crate::run) fn configured_servers(bootstrap: &RunBootstrap) -> mcp::McpServers {
     mcp::McpServers {
         by_name: bootstrap.settings.mcp.clone(),

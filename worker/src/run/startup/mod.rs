@@ -1,4 +1,4 @@
-//! The start of a run process: what a run that begins pins, what one that goes on restores, the checks on its base.
+//! Startup of a run process: pins for a new run, restore for a continued one, checks on the base.
 
 pub(super) mod baseline_checks;
 pub(super) mod mcp_servers;

@@ -1,5 +1,5 @@
-//! What a run that begins pins: prompts, settings, prices, checks, linters. Everything its decisions will
-//! depend on is looked up here, once, and stands in its `RunStarted` from then on.
+//! Pins the configuration of a new run: prompts, settings, prices, checks, linters. Everything its decisions depend
+//! on is looked up here, once, and then read from its `RunStarted`.
 
 use bytes::Bytes;
 use docket_schema::{
@@ -27,16 +27,16 @@ use crate::{
     workspace::Workspace,
 };
 
-/// What a run that begins pins, with the blobs that this names.
+/// The configuration pinned for a new run, with the blobs it names.
 pub(in crate::run) struct PinnedRun {
     pub(in crate::run) started: RunStarted,
     pub(in crate::run) blobs: Vec<(BlobRef, Vec<u8>)>,
 }
 
-/// Looks at the workspace as it begins, and says what is pinned.
+/// Inspects the initial workspace and returns what is pinned.
 ///
 /// # Errors
-/// [`StartError`]: there is no such engine, or settings or prices do not read.
+/// [`StartError`]: the engine does not exist, or settings or prices cannot be read.
 pub(in crate::run) fn build_run_started(
     bootstrap: &RunBootstrap,
     material: &BlobCache,
@@ -50,7 +50,7 @@ pub(in crate::run) fn build_run_started(
     let (engine, defined) = resolve_engine(lease)?;
     let own_set = engine.tool_set();
     let engine = engine.engine_ref();
-    // A child starts from its parent's tree, which the workspace holds by now.
+    // A child starts from its parent's tree, which the workspace already holds.
     let child = lease.delegated_by.as_ref();
     let files = || match child {
         None => workspace.base_manifest().entries.keys().map(ToString::to_string).collect(),
@@ -77,7 +77,7 @@ pub(in crate::run) fn build_run_started(
     };
     let policies = effective_policies(bootstrap)?;
     let mut task = prompt::task_prompt(&spec.title, &spec.text, &requires, complexity);
-    // With the task, for the bytes before it are shared by all tasks on the tree.
+    // Part of the task section, because the bytes before it are shared by all tasks on the tree.
     if let Some(told) = policy::describe_network(&policies) {
         task.push_str(&format!("\n\n{told}"));
     }
@@ -100,7 +100,7 @@ pub(in crate::run) fn build_run_started(
         settings,
         prompts,
         base: spec.base.clone(),
-        // Of a piece of the work only what was asked for must hold: the whole is its parent's.
+        // A child must satisfy only its own checks: the whole is its parent's responsibility.
         gates: final_gates(if child.is_some() { spec.tests.clone() } else { tests }, &requires),
         tests: configured,
         roles,
@@ -116,14 +116,14 @@ pub(in crate::run) fn build_run_started(
     Ok(PinnedRun { started, blobs })
 }
 
-/// The engine that is asked for, with its roles.
+/// Returns the requested engine with its roles.
 fn resolve_engine(lease: &Lease) -> Result<(Box<dyn Engine>, Vec<RoleDefinition>), StartError> {
     let spec = &lease.spec;
     let engine = engine::newest_engine(&spec.engine)
         .ok_or_else(|| StartError::missing_engine(lease.task, &spec.engine))?;
     let defined = engine::resolve_roles(&*engine, &spec.roles)
         .map_err(|error| StartError::Configuration(error.to_string()))?;
-    // What a child may give away on is its parent's to say, whatever engine it is for.
+    // How far a child may delegate further is its parent's decision, whichever engine it is for.
     let is_asked = spec.settings.delegation_depth_max.is_some_and(|depth| depth > 0);
     match engine::cannot_delegate_reason(&spec.engine, &defined) {
         Some(why) if is_asked && lease.delegated_by.is_none() => Err(StartError::Configuration(why)),
@@ -131,11 +131,11 @@ fn resolve_engine(lease: &Lease) -> Result<(Box<dyn Engine>, Vec<RoleDefinition>
     }
 }
 
-/// What an event names, with its bytes.
+/// Blobs named by an event, with their bytes.
 type NamedBlobs = Vec<(BlobRef, Vec<u8>)>;
 
-/// What roles may have: tools of whichever set, for an engine names its own, `delegate` where the run may, and those of
-/// servers, which are marked.
+/// Returns the tools that roles may have: those of any tool set (an engine names its own), `delegate` if the run may
+/// use it, and those of servers, which are marked.
 fn role_tool_specs(settings: &RunSettings, external: &[ListedMcpTool]) -> Vec<(ToolSpec, bool)> {
     let own =
         [ToolSet::Core, ToolSet::Wide].into_iter().flat_map(tools::tool_specs).chain(tools::card_specs());
@@ -144,7 +144,7 @@ fn role_tool_specs(settings: &RunSettings, external: &[ListedMcpTool]) -> Vec<(T
     own.map(|spec| (spec, false)).chain(external).collect()
 }
 
-/// A role, pinned: as its engine has it, and as the task asks for it.
+/// Pins a role as its engine defines it and the task overrides it.
 fn pin_role(
     def: &RoleDefinition,
     (asked, main): (&[RoleOverride], &ModelRef),
@@ -152,7 +152,7 @@ fn pin_role(
     (project, redactor): (&prompt::ProjectLayer, &Redactor),
     pin: &mut impl FnMut(Vec<u8>) -> BlobRef,
 ) -> RoleSpec {
-    // A server is a command that somebody else wrote: whoever runs commands may ask it.
+    // A server is a third-party command, so any role that may run commands may use it.
     let runs = def.tools.iter().any(|tool| tool == tools::RUN_COMMAND);
     let mut specs: Vec<ToolSpec> = Vec::new();
     for (spec, is_external) in all {
@@ -179,15 +179,15 @@ fn pin_role(
     }
 }
 
-/// What is to be pinned of roles by whoever takes up a run.
+/// What to pin about roles when a worker takes up a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RolesToPin {
-    /// Nothing: no other engine goes on since roles were pinned, or it has none. What is pinned stands until the run ends,
-    /// whatever roles the engine has in this build.
+    /// Nothing: the same engine continues, or it has no roles. Pins stay valid until the run ends, whatever roles the
+    /// engine has in this build.
     Nothing,
-    /// The roles as they are pinned, with the tools of their engine.
+    /// The roles as already pinned, with the tools of their engine.
     AsPinned,
-    /// The roles as the engine has them.
+    /// The roles as the engine defines them.
     FromEngine,
 }
 
@@ -195,7 +195,8 @@ fn roles_to_pin(run: &RunState, defined: &[RoleDefinition]) -> RolesToPin {
     let Some(pins) = run.pins.as_deref().filter(|_| run.roles_due && !defined.is_empty()) else {
         return RolesToPin::Nothing;
     };
-    // Of two engines a role may have one name, and other tools. Who may give nothing away has no tool for it.
+    // Two engines may have a role of the same name with different tools. A role that may not delegate has no tool for
+    // it.
     let gives = pins.settings.delegation_depth_max > 0;
     let is_as = |role: &RoleSpec, def: &RoleDefinition| {
         let own = role.may.iter().filter(|name| pins.external_tool(name).is_none());
@@ -212,11 +213,11 @@ fn roles_to_pin(run: &RunState, defined: &[RoleDefinition]) -> RolesToPin {
     if defined.iter().all(has) { RolesToPin::AsPinned } else { RolesToPin::FromEngine }
 }
 
-/// The roles of an engine that a run goes on with after a fork, with the blobs that no event before names; none where none
-/// are due.
+/// Pins the roles of the engine that continues a run after a fork, with the blobs that no earlier event names; `None`
+/// if none are needed.
 ///
 /// # Errors
-/// As [`begin`].
+/// The errors of [`build_run_started`].
 pub(in crate::run) fn pin_roles_after_fork(
     bootstrap: &RunBootstrap,
     material: &BlobCache,
@@ -226,7 +227,7 @@ pub(in crate::run) fn pin_roles_after_fork(
 ) -> Result<Option<(RolesPinned, NamedBlobs)>, StartError> {
     let Some(pins) = run.pins.as_deref() else { return Ok(None) };
     let Some(engine) = engine::find_engine(&pins.engine) else { return Ok(None) };
-    // What was asked of the roles of another engine says nothing of this one's.
+    // Role overrides for another engine do not apply to this one.
     let roles = &bootstrap.lease.spec.roles;
     let (asked, defined) = engine::resolve_roles(&*engine, roles)
         .map_or_else(|_| (&[][..], engine.default_roles()), |defined| (&roles[..], defined));
@@ -250,7 +251,7 @@ pub(in crate::run) fn pin_roles_after_fork(
         blobs.push((blob, bytes));
         blob
     };
-    // Servers are asked once, when a run begins: roles that come later have none of their tools.
+    // Servers are queried once, when a run begins: roles pinned later have none of their tools.
     let (tools, who) = (role_tool_specs(&pins.settings, &[]), (asked, &pins.models.main));
     let roles =
         defined.iter().map(|def| pin_role(def, who, &tools, (&project, redactor), &mut pin)).collect();
@@ -262,11 +263,12 @@ pub(in crate::run) fn pin_roles_after_fork(
     Ok(Some((RolesPinned { roles, models: models.roles, tool_set }, blobs)))
 }
 
-/// The worker's policy, then the task's. A task never widens: where it has one, a worker without says so by an empty one.
+/// Returns the worker's policy, then the task's. A task never widens the policy: if it has one and the worker does
+/// not, an empty one takes the worker's place.
 fn effective_policies(bootstrap: &RunBootstrap) -> Result<Vec<Policy>, StartError> {
     let (worker, task) = (bootstrap.settings.policy.clone(), bootstrap.lease.spec.policy.clone());
     let Some(task) = task else { return Ok(worker.into_iter().collect()) };
-    // The coordinator looked at its bounds; what its rules match, and their examples, only a worker knows.
+    // The coordinator checked its size; only a worker knows what its rules and their examples match.
     policy::check_policy(&task)
         .map_err(|error| StartError::Configuration(format!("the task's policy: {error}")))?;
     Ok(vec![worker.unwrap_or_default(), task])
@@ -294,7 +296,7 @@ fn load_prices(bootstrap: &RunBootstrap) -> Result<PriceTable, StartError> {
         .map_err(|error| StartError::from_environment_error(&error))
 }
 
-/// With the models that play roles and do nothing else.
+/// Adds the models that only roles use.
 fn add_role_models(mut models: RunModels, asked: &[RoleOverride], table: &PriceTable) -> RunModels {
     for model in asked.iter().filter_map(|role| role.model.as_ref()) {
         if models.all().all(|(known, _)| known != model) {
@@ -405,11 +407,11 @@ mod tests {
         }];
         let (same, other) = (&["read_file"][..], &["read_file", "write_file"][..]);
         for (may, is_due, defined, wanted) in [
-            // Another build took the run up, or the same one.
+            // The run was taken up by another build, or by the same one.
             (other, false, &defined[..], RolesToPin::Nothing),
             (same, false, &defined[..], RolesToPin::Nothing),
             (other, true, &defined[..], RolesToPin::FromEngine),
-            // The same engine once more: its set of tools has to come back.
+            // The same engine again: its tool set has to be restored.
             (same, true, &defined[..], RolesToPin::AsPinned),
             (same, true, &[], RolesToPin::Nothing),
         ] {

@@ -1,8 +1,7 @@
-//! What a tree alone tells of a project: looked up once for each base, shared by all tasks on it (A24).
+//! Project facts derived from a tree alone: computed once per base and shared by all its tasks (A24).
 //!
-//! Kept as a file in the worker's cache, named after the tree. It is made from the base as it was pinned, before
-//! any setup command, so the tree's hash says all that it depends on, with this build's version. What cannot be
-//! read there is made again.
+//! Stored as a file in the worker's cache, named after the tree. The base is inspected as pinned, before any setup
+//! command, so the tree hash and this build's version cover all inputs. An unreadable cache file is recreated.
 
 use std::{
     fs,
@@ -22,33 +21,33 @@ use crate::{
     tools,
 };
 
-/// Longest file that is looked at for what a project is configured with, in bytes.
+/// Largest configuration file that is read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 256 * 1024;
 /// Files whose text becomes part of the prompt, in order of preference.
 const INSTRUCTION_FILES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
-/// Folders whose instructions are looked at; of more only the first ones are.
+/// Folders whose instructions are read; only the first ones count.
 const INSTRUCTION_FILES_MAX: usize = 64;
-/// Rises where what is found in a tree becomes another.
+/// Raised whenever the same tree yields different facts.
 const CACHE_FORMAT_VERSION: u32 = 4;
 
-/// See the module.
+/// Project facts of one tree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(in crate::run) struct ProjectContext {
     /// For the prompt; without the tests, which a task may name itself.
     pub(in crate::run) project: ProjectLayer,
-    /// The tests' line in the project's own `docket.toml`.
+    /// The test command in the project's own `docket.toml`.
     pub(in crate::run) tests_configured: Option<String>,
-    /// The tests' line as found by looking.
+    /// The detected test command.
     pub(in crate::run) tests_found: Option<String>,
-    /// Linters of its languages.
+    /// Linters for its languages.
     pub(in crate::run) linters: Vec<LinterSpec>,
 }
 
 impl ProjectContext {
-    /// From the cache, or from the tree at `root`, whose paths `files` lists in order.
+    /// Loads the context from the cache, or inspects the tree at `root`, whose paths `files` lists in order.
     ///
     /// # Errors
-    /// The project's own settings do not read.
+    /// The project's own settings cannot be read.
     pub(in crate::run) fn load_or_inspect(
         cache: &Path,
         tree: TreeHash,
@@ -61,8 +60,8 @@ impl ProjectContext {
         }
         let context = Self::inspect_tree(root, &files())?;
         if let Err(error) = write_cache(&kept, &context) {
-            // It is looked up again next time.
-            tracing::debug!(%error, "what a tree tells is not kept");
+            // Not fatal: it is computed again next time.
+            tracing::debug!(%error, "cannot cache the project context of a tree");
         }
         Ok(context)
     }
@@ -86,7 +85,7 @@ impl ProjectContext {
     }
 }
 
-/// Those that have something to look at here; of others a result tells when they have.
+/// Returns the linters that have files here; the others are mentioned in a result once they have some.
 fn linters_with_files(linters: &[LinterSpec], files: &[String]) -> Vec<String> {
     let has_files = |linter: &&LinterSpec| {
         files
@@ -101,7 +100,7 @@ fn cache_path(cache: &Path, tree: TreeHash) -> PathBuf {
     cache.join("context").join(format!("{tree}-{}-{CACHE_FORMAT_VERSION}.json", env!("CARGO_PKG_VERSION")))
 }
 
-/// Whole or not at all: other run processes read it.
+/// Writes atomically, because other run processes read the file.
 fn write_cache(path: &Path, context: &ProjectContext) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(path);
     fs::create_dir_all(folder)?;
@@ -111,7 +110,7 @@ fn write_cache(path: &Path, context: &ProjectContext) -> std::io::Result<()> {
     Ok(())
 }
 
-/// One file of each folder that has any, the root's first: the nearer one goes over the farther.
+/// Reads one file per folder that has any, the root's first: the nearer one takes precedence.
 fn read_instructions(root: &Dir, files: &[String]) -> Vec<InstructionFile> {
     let mut folders: Vec<&str> = files
         .iter()
@@ -137,7 +136,7 @@ fn read_text(root: &Dir, name: &str, bytes_max: u64) -> Option<String> {
     let mut text = Vec::new();
     file.take(bytes_max).read_to_end(&mut text).ok()?;
     match std::str::from_utf8(&text) {
-        // Cut within a character it is still UTF-8.
+        // Cut within a character, it is still UTF-8.
         Err(error) if error.error_len().is_none() => text.truncate(error.valid_up_to()),
         Ok(_) | Err(_) => {}
     }
@@ -217,7 +216,7 @@ mod tests {
         assert_eq!(stage.load_context(TreeHash([1; 32])).unwrap(), first, "the same tree tells the same");
         let other = stage.load_context(TreeHash([2; 32])).unwrap();
         assert_eq!(other.tests_found, None, "another tree is looked at");
-        // What was kept and cannot be read is made again.
+        // An unreadable cache entry is recreated.
         fs::write(cache_path(&stage.folder.path().join("cache"), TreeHash([1; 32])), "{").unwrap();
         assert_eq!(stage.load_context(TreeHash([1; 32])).unwrap().tests_found, None);
     }

@@ -1,4 +1,4 @@
-//! A run that another process began: its workspace as the last snapshot has it, and the event that says so.
+//! Recovers a run that another process began: restores its workspace from the last snapshot, and records that.
 
 use docket_schema::{
     content::WorkspacePath,
@@ -14,7 +14,7 @@ use crate::run::{
 };
 use crate::{bootstrap::RunBootstrap, workspace::Workspace};
 
-/// Restores the workspace. `setup` is what setup commands came to that ran again before it.
+/// Restores the workspace. `setup` holds the results of the setup commands that ran again before it.
 pub(in crate::run) async fn recover_workspace(
     bootstrap: &RunBootstrap,
     journal: &mut Journal,

@@ -1,5 +1,5 @@
-//! The start of a run process: fold what there is, make or restore the workspace, stand up the
-//! sandbox; and for a run that begins, pin everything its decisions will depend on.
+//! Startup of a run process: fold the log, create or restore the workspace, prepare the sandbox; and for a new run,
+//! pin everything its decisions depend on.
 
 use std::{
     sync::Arc,
@@ -49,10 +49,10 @@ use crate::{
     workspace::{self, Workspace},
 };
 
-/// Folds, makes, restores: gives a driver that is ready to run.
+/// Folds the log, prepares the workspace, and returns a run executor that is ready to run.
 ///
 /// # Errors
-/// [`StartError`]. An environment that cannot be made is recorded as the run's end before.
+/// [`StartError`]. If the environment cannot be created, the end of the run is recorded first.
 pub(in crate::run) async fn start_run(
     bootstrap: RunBootstrap,
     drain: watch::Receiver<bool>,
@@ -112,7 +112,7 @@ async fn fold_log(client: &CoordinatorClient, bootstrap: &RunBootstrap) -> Resul
     Ok(state)
 }
 
-/// Makes the workspace of the run's base, once it is known that this worker has what the run wants of it.
+/// Creates the workspace of the run's base, after checking that this worker has what the run needs.
 async fn materialize_base(
     bootstrap: &RunBootstrap,
     state: &RunState,
@@ -149,8 +149,8 @@ async fn prepare_run(
     let runner = SandboxRunner(sandbox);
     let pins = match journal.state().pins.clone() {
         Some(pins) => {
-            // Setup goes first: whatever it left in captured paths, the snapshots know better; unless
-            // the crash came before they could.
+            // Setup goes first, so that snapshots override whatever it left in captured paths; unless the crash came
+            // before the first snapshot.
             let again = journal.state().is_set_up;
             let before = if again {
                 run_setup(&spec.setup, &pins.settings, &runner, &redactor).await?
@@ -193,8 +193,8 @@ async fn prepare_run(
     Ok((engine, EffectRunner { model_clients: voices, executor: bench }))
 }
 
-/// Knows what was configured, what servers are given, and the keys of this process: none of them has a place in a log. A
-/// key that is no secret is left out: a word such as `ollama` stands in files and commands as well.
+/// Builds a redactor for configured values, server secrets and this process's keys: none of them belongs in a log. A
+/// key that is not secret is left out, because a word such as `ollama` occurs in files and commands as well.
 fn build_redactor(bootstrap: &RunBootstrap) -> Redactor {
     let given = bootstrap.settings.mcp_env.0.values();
     let (models, listed) = (Flow::from_spec(&bootstrap.lease.spec).models, &bootstrap.settings.base_urls);
@@ -225,7 +225,7 @@ async fn append_setup(
     Ok(())
 }
 
-/// Another engine goes on than the one that began: its roles are pinned before it decides anything.
+/// Pins the roles of the engine before it decides anything, if it is not the engine that began the run.
 async fn append_roles(
     journal: &mut Journal,
     event: RolesPinned,
@@ -247,7 +247,7 @@ async fn append_run_start(
 ) -> Result<(), StartError> {
     let mut out = PendingAppend::default();
     out.push(Turn(0), begun.started.clone());
-    // In the same append: no run of a child is ever found without the tree that it starts from.
+    // In the same append: a child's run never exists without the tree it starts from.
     start.into_iter().for_each(|part| out.push(Turn(0), part));
     for (blob, bytes) in &begun.blobs {
         out.push_blob(*blob, bytes.clone());

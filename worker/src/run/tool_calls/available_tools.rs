@@ -1,4 +1,4 @@
-//! The tools that a run has.
+//! The tools available to a run.
 
 use docket_schema::{
     message::{ToolSpec, ToolUse},
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl ToolExecutor {
-    /// Looks up which tools the run has: those that its start pinned, whatever this build has besides.
+    /// Loads the run's tools: those pinned at its start, whatever others this build has.
     pub(in crate::run) async fn load_available_tools<S: BlobReader>(&mut self, state: &RunState, blobs: &S) {
         self.external_tools = state.pins.as_ref().map(|pins| pins.external.clone()).unwrap_or_default();
         if let Some(role) = state.current_role() {
@@ -29,10 +29,10 @@ impl ToolExecutor {
         self.available_tools = Some(specs.map(|specs| specs.into_iter().map(|spec| spec.name).collect()));
     }
 
-    /// The refusal of a tool that the run's model was not told of.
+    /// Returns the refusal of a tool that the run's model does not have.
     pub(in crate::run) fn refuse_unavailable_tool(&self, tool: &ToolUse) -> Option<ToolOutcome> {
         match &self.available_tools {
-            // What the runtime calls itself is no model's to be told of.
+            // The runtime's own calls are never offered to a model.
             _ if tool.call.is_runtime() => None,
             Some(Ok(known)) if known.contains(&tool.name) => None,
             Some(Ok(known)) => Some(tools::unknown_tool(&tool.name, known.iter().map(String::as_str))),
@@ -40,7 +40,7 @@ impl ToolExecutor {
                 &tool.name,
                 format!("the tools of this run cannot be read now: {why}"),
             )),
-            // Nothing is pinned: no run.
+            // Nothing is pinned: not a run.
             None => None,
         }
     }

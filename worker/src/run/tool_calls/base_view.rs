@@ -1,5 +1,5 @@
-//! What stood before a run, for the calls of the runtime that ask for it: no tool reaches the base or the log. Called by
-//! the workbench before a batch; looks at nothing where no open call asks.
+//! Loads base content for runtime tools that need it, because tools can reach neither the base nor the log. The tool
+//! executor calls this before a batch; it reads nothing unless an open call asks for it.
 
 use docket_schema::{run::RunState, snapshot::EntryKind};
 
@@ -8,10 +8,10 @@ use crate::{
     workspace::{BlobReader, Workspace},
 };
 
-/// Paths that are compared: who changed more generated them.
+/// Paths that are compared: a run that changed more has generated them.
 const PATHS_COMPARED_MAX: usize = 300;
 
-/// As [`BaseView`]. What cannot be read is told as such, and keeps nobody from working.
+/// Loads the [`BaseView`]. Content that cannot be read is reported as such and does not stop the work.
 pub(in crate::run) async fn load_base_view<S: BlobReader>(
     workspace: &Workspace,
     state: &RunState,

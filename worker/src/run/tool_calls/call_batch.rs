@@ -1,4 +1,4 @@
-//! What calls and checks of a batch came to, as events.
+//! Results of a batch of calls and checks, as events.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use crate::{
     workspace::SnapshotDelta,
 };
 
-/// What a call came to.
+/// The result of a call.
 pub(in crate::run) struct CompletedCall {
     pub(in crate::run) status: ToolStatus,
     pub(in crate::run) outcome: ToolOutcome,
@@ -29,7 +29,7 @@ pub(in crate::run) struct CompletedCall {
 }
 
 impl CompletedCall {
-    /// As it is told the model, where that stands in the conversation already.
+    /// Replaces the result by a reference if the conversation already contains it.
     pub(in crate::run) fn with_read_cache(self, open: &ToolRequested, rereads: &mut ReadCache) -> Self {
         Self { outcome: rereads.replace_repeated_read(&open.call, self.outcome), ..self }
     }
@@ -39,7 +39,7 @@ impl CompletedCall {
     }
 }
 
-/// Results of one batch as they come.
+/// Collects the results of one batch.
 pub(in crate::run) struct CallBatch {
     redactor: Redactor,
     turn: Turn,
@@ -47,7 +47,7 @@ pub(in crate::run) struct CallBatch {
     pub(in crate::run) read_set: BTreeMap<WorkspacePath, BlobHash>,
     pub(in crate::run) changed_paths: Vec<WorkspacePath>,
     pub(in crate::run) needs_full_snapshot: bool,
-    /// What of it a snapshot has seen already.
+    /// The part that a snapshot has already recorded.
     earlier_snapshot: Option<SnapshotDelta>,
 }
 
@@ -64,7 +64,7 @@ impl CallBatch {
         }
     }
 
-    /// Notes what the calls that follow must know.
+    /// Notes effects that later calls must know about.
     pub(in crate::run) fn note_effects(&mut self, done: &CompletedCall) {
         let facts = &done.outcome.facts;
         self.read_set.extend(facts.read.iter().map(|seen| (seen.path.clone(), seen.hash)));
@@ -87,8 +87,8 @@ impl CallBatch {
         self.pending.push(self.turn, event);
     }
 
-    /// A result whose id and bytes follow from the log alone, so that a resumed request is the same
-    /// to the byte on any machine.
+    /// Adds an "unknown" result whose id and bytes follow from the log alone, so that a resumed request is
+    /// byte-identical on any machine.
     pub(in crate::run) fn push_unknown(&mut self, open: &ToolRequested) {
         let text = format!(
             "The worker crashed while `{}` ran; whether it took effect is unknown, and it is not run again by \
@@ -131,13 +131,13 @@ impl CallBatch {
         );
     }
 
-    /// Notes what a snapshot within the batch has seen.
+    /// Notes what a snapshot within the batch has recorded.
     pub(in crate::run) fn add_earlier_snapshot(&mut self, delta: Option<SnapshotDelta>) {
         self.earlier_snapshot =
             delta.map(|delta| self.merge_earlier_snapshot(delta)).or(self.earlier_snapshot.take());
     }
 
-    /// What came before in the batch, and this.
+    /// Merges the earlier snapshot of the batch with this one.
     pub(in crate::run) fn merge_earlier_snapshot(&mut self, delta: SnapshotDelta) -> SnapshotDelta {
         match self.earlier_snapshot.take() {
             Some(held) => held.merge_with(delta),
@@ -152,7 +152,7 @@ impl CallBatch {
         mut content: Vec<u8>,
         full: Option<Vec<u8>>,
     ) -> (Content, Option<BlobRef>) {
-        // Nobody asks what tests said that passed.
+        // The output of passing tests is never needed.
         let passed = facts.tests.is_some() && facts.exit == Some(0);
         if let Some(full) = full.as_ref().filter(|_| !passed) {
             content.extend_from_slice(tools::full_output_note(call, full).as_bytes());

@@ -1,4 +1,4 @@
-//! The open calls and checks of a run, carried out on its workbench, with what they leave behind as events.
+//! Executes the open calls and checks of a run in its tool executor, and records their effects as events.
 
 use std::{
     collections::BTreeMap,
@@ -30,11 +30,11 @@ use crate::{
 };
 
 impl ToolExecutor {
-    /// Fetches what the open calls ask for beyond the workspace.
+    /// Fetches inputs from outside the workspace that the open calls ask for.
     async fn load_call_inputs<S: BlobReader>(&mut self, state: &RunState, blobs: &S) {
         self.full_outputs.clear();
         for call in state.open_tools.iter().filter_map(|(_, tool)| tools::requested_full_output(tool)) {
-            // Shown whole, and perhaps made shorter by now for the model, not for the log.
+            // The original result: it may have been shortened for the model since, but not in the log.
             let result = state.transcript.original_result(&call).or_else(|| find_result(state, &call));
             let bytes = match (state.full_outputs.get(&call), result) {
                 (Some(blob), _) => Some(blobs.get(blob).await),
@@ -49,8 +49,8 @@ impl ToolExecutor {
         self.base_view = base_view::load_base_view(&self.workspace, state, blobs).await;
     }
 
-    /// Runs the open tool calls: neighbouring readers together, changers in order; then a snapshot
-    /// if anything may have changed.
+    /// Runs the open tool calls: adjacent reads in parallel, changes in order; then takes a snapshot if anything may
+    /// have changed.
     pub(crate) async fn run_tools<S: BlobReader>(
         &mut self,
         state: &RunState,
@@ -63,7 +63,7 @@ impl ToolExecutor {
         self.network_grants.update_open_calls(state);
         let first = self.lint_before(state).await;
         let mut batch = CallBatch::new(state, &self.redactor);
-        // A linter may leave files behind, as any command may, whatever becomes of the edits.
+        // A linter may leave files behind, as any command may, whatever happens to the edits.
         batch.needs_full_snapshot = !first.is_empty();
         let mut rereads = ReadCache::new(state);
         let mut all: Vec<(&ToolRequested, CompletedCall)> = Vec::new();
@@ -76,7 +76,7 @@ impl ToolExecutor {
             if readers > 1 {
                 let (together, rest) = calls.split_at(readers);
                 let read_set = batch.read_set.clone();
-                // Whoever only reads waits for nothing; should one, it is run behind the others.
+                // Reads never wait; a read that does have to wait is run after the others.
                 let outcomes =
                     at_once(together, |(open, tool)| self.run_tool(open, tool, &read_set).now_or_never());
                 for ((open, tool), done) in together.iter().zip(outcomes) {
@@ -107,8 +107,8 @@ impl ToolExecutor {
         Ok(batch.pending)
     }
 
-    /// Runs calls again after a crash, as their recovery classes allow: the workspace stands at the
-    /// last snapshot. Whatever may have reached beyond it is not run again; the model is told.
+    /// Repeats calls after a crash as their recovery classes allow, with the workspace at the last snapshot. A call
+    /// that may have had external effects is not repeated; the model is told.
     pub(in crate::run) async fn rerun_tools_after_crash<S: BlobReader>(
         &mut self,
         state: &RunState,
@@ -155,13 +155,13 @@ impl ToolExecutor {
         CompletedCall { status, outcome, duration: started.elapsed() }
     }
 
-    /// Runs the open gates in order, then a snapshot: a gate may leave files behind.
+    /// Runs the open gates in order, then takes a snapshot, because a gate may leave files behind.
     pub(crate) async fn run_gates(&mut self, state: &RunState) -> Result<PendingAppend, SnapshotError> {
         self.settings.deadline = time_budget_deadline(state);
         let mut batch = CallBatch::new(state, &self.redactor);
         batch.needs_full_snapshot = true;
         let mut done: Vec<(usize, final_checks::CompletedCheck<'_>)> = Vec::new();
-        // The check of syntax comes last: it asks what the others say.
+        // The syntax check comes last because it uses the results of the others.
         for late in [false, true] {
             let open = state.open_gates.iter().enumerate();
             for (at, open) in open.filter(|(_, open)| tools::is_syntax_gate(&open.gate) == late) {
@@ -181,7 +181,7 @@ impl ToolExecutor {
         Ok(batch.pending)
     }
 
-    /// The result of an open call that was carried out elsewhere.
+    /// Records the result of an open call that was executed elsewhere.
     pub(in crate::run) fn record_external_result(
         &self,
         state: &RunState,
@@ -215,9 +215,9 @@ impl ToolExecutor {
     }
 }
 
-/// Open calls that may have reached beyond the workspace, and so are not run again after a crash.
-/// Such a call is a batch of its own; should a batch ever hold one, none of it is run again. What policy refused reached
-/// nowhere, and is refused again.
+/// Returns the open calls that may have had external effects and are therefore not repeated after a crash. Such a
+/// call is a batch of its own; should a batch ever contain one, none of it is repeated. A call refused by policy had
+/// no effect, and is refused again.
 pub(in crate::run) fn calls_unknown_after_crash(state: &RunState) -> Vec<CallId> {
     let reaches = |open: &ToolRequested| {
         open.class == RecoveryClass::External && !matches!(open.policy, PolicyVerdict::Deny { .. })
@@ -229,7 +229,7 @@ pub(in crate::run) fn calls_unknown_after_crash(state: &RunState) -> Vec<CallId>
     }
 }
 
-/// The result of an earlier call as it stands in the conversation.
+/// Finds the result of an earlier call in the conversation.
 fn find_result<'a>(state: &'a RunState, call: &CallId) -> Option<&'a Content> {
     state.transcript.sealed_entries().iter().flat_map(|said| &said.message.parts).find_map(
         |part| match part {

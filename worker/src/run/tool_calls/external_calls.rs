@@ -1,5 +1,5 @@
-//! Calls that reach beyond the files of a workspace: commands that were granted the network, and servers of the worker's.
-//! Called by the workbench, which runs all others itself.
+//! Tool calls that leave the sandbox: commands with a network grant and MCP tools. The tool executor calls this, and
+//! runs all others itself.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl ToolExecutor {
-    /// Runs a call that was granted the network. What it did there stands below its result.
+    /// Runs a call with a network grant. Its network activity is appended to its result.
     pub(in crate::run) async fn execute_with_network(
         &self,
         tool: &ToolUse,
@@ -31,7 +31,7 @@ impl ToolExecutor {
         outcome
     }
 
-    /// Calls a server's tool. What it did on the network stands below its result.
+    /// Calls a server's tool. Its network activity is appended to its result.
     pub(in crate::run) async fn call_mcp_tool(
         &self,
         tool: &ToolUse,

@@ -1,6 +1,7 @@
-//! The final checks of a run, run: which call each stands for, what its result says beside, and whether it passed.
+//! Runs the final checks: which call each one makes, what its result adds, and whether it passed.
 //!
-//! Called by the workbench. What is found out here is recorded with the result, and decides nothing unrecorded.
+//! Called by the tool executor. Everything found here is recorded with the result, so no decision depends on
+//! unrecorded facts.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -20,18 +21,18 @@ use crate::{
 
 /// Exit status of a shell that does not find a program.
 const EXIT_COMMAND_NOT_FOUND: i32 = 127;
-/// Changed files that are looked at for tests that went, and how many of them are named.
+/// Changed files inspected for removed tests, and how many of those are named.
 const FILES_INSPECTED_MAX: usize = 2000;
 const FILES_NAMED_MAX: usize = 10;
 
-/// A check that ran.
+/// A completed check.
 pub(in crate::run) struct CompletedCheck<'a> {
     pub(in crate::run) request: &'a GateRequested,
     pub(in crate::run) outcome: ToolOutcome,
     pub(in crate::run) duration: Duration,
 }
 
-/// Runs one; `others` are those of its round that ran before.
+/// Runs one check; `others` are the earlier checks of its round.
 pub(in crate::run) async fn run_check(
     bench: &ToolExecutor,
     state: &RunState,
@@ -41,7 +42,7 @@ pub(in crate::run) async fn run_check(
     if tools::is_syntax_gate(&open.gate) {
         let mut files = Vec::new();
         for path in engine::files_that_must_parse(state) {
-            // What the base cannot tell is nobody's fault.
+            // If the base cannot be read, nothing is compared.
             if let Ok(before) = bench.workspace.base_objects().read_file(path).await {
                 files.push((path.clone(), before));
             }
@@ -78,7 +79,7 @@ pub(in crate::run) async fn run_check(
     outcome
 }
 
-/// What the check of syntax needs to know of the others.
+/// Summarizes the other checks for the syntax check.
 fn summarize_other_checks(done: &[(usize, CompletedCheck<'_>)]) -> tools::OtherChecks {
     let mut others = tools::OtherChecks::default();
     for CompletedCheck { request: open, outcome, .. } in done.iter().map(|(_, done)| done) {
@@ -102,7 +103,7 @@ fn is_linter_missing(open: &GateRequested, outcome: &ToolOutcome) -> bool {
 const TESTS_CHECK: &str = "tests";
 const REQUIRES_CHECK: &str = "requires";
 
-/// Says which tests went, and whether the run may have kept tests from running.
+/// Notes which tests were removed, and whether the run may have kept tests from running.
 async fn annotate_tests(
     bench: &ToolExecutor,
     state: &RunState,
@@ -126,23 +127,23 @@ async fn annotate_tests(
     }
 }
 
-/// Whether the run changed files that say how the project is tested.
+/// Whether the run changed files that configure the project's tests.
 fn changed_test_setup(state: &RunState) -> bool {
     state.overlay.keys().any(tools::is_test_config)
 }
 
-/// Whether what is missing is a file of the project that the run changed or took away.
+/// Whether the missing file belongs to the project and was changed or removed by the run.
 fn is_changed_file_missing(state: &RunState, why: &NotRun) -> bool {
     let Some(missing) = why.missing.as_deref().map(Path::new) else { return false };
     let missing = missing.strip_prefix(".").unwrap_or(missing);
     state.overlay.keys().any(|path| {
         let path = path.to_string();
-        // Where a command ran in a folder of its own, a part of the path is named; an interpreter names all of it.
+        // A command that ran in a subfolder names a part of the path; an interpreter names all of it.
         Path::new(&path).ends_with(missing) || missing.ends_with(&path)
     })
 }
 
-/// Files whose tests the run took out. One that lies elsewhere now, under its name, is still there.
+/// Finds files whose tests the run removed. A file moved elsewhere under the same name still exists.
 async fn find_removed_tests(bench: &ToolExecutor, state: &RunState) -> Vec<WorkspacePath> {
     let is_there = |path: &WorkspacePath| tools::holds_tests_now(&bench.root, path);
     let name = |path: &WorkspacePath| path.components().last().map(<[u8]>::to_vec);
@@ -156,7 +157,7 @@ async fn find_removed_tests(bench: &ToolExecutor, state: &RunState) -> Vec<Works
         if removed.len() == FILES_NAMED_MAX {
             break;
         }
-        // What the base cannot tell is nobody's fault.
+        // If the base cannot be read, nothing is compared.
         let before = bench.workspace.base_objects().read_file(path).await.ok().flatten();
         let held = before.is_some_and(|bytes| tools::holds_tests(path, &bytes));
         if held && !is_there(path) && !moved(path) {
@@ -166,7 +167,7 @@ async fn find_removed_tests(bench: &ToolExecutor, state: &RunState) -> Vec<Works
     removed
 }
 
-/// Names what is required and not there: the shell's own test says nothing.
+/// Names the required paths that are missing, because the shell's own test prints nothing.
 fn annotate_required_paths(bench: &ToolExecutor, state: &RunState, outcome: &mut ToolOutcome) {
     let required = state.pins.iter().flat_map(|pins| &pins.requires);
     let gone = required.map(ToString::to_string).filter(|path| bench.root.metadata(path).is_err());
@@ -181,8 +182,8 @@ fn ran_no_tests(outcome: &ToolOutcome) -> bool {
     outcome.facts.tests.is_some_and(|tests| tests.total() == 0)
 }
 
-/// Whether a check passed, and whether a mending mended anything. A linter that is not installed did not pass. Tests of
-/// which none was run, though there are some or were, have shown nothing.
+/// Whether a check passed, or a fix changed anything. A linter that is not installed did not pass. If no tests ran
+/// although some exist or existed, nothing was shown.
 pub(in crate::run) fn has_passed(open: &GateRequested, outcome: &ToolOutcome) -> bool {
     let facts = &outcome.facts;
     let ended = !outcome.is_error && !facts.timed_out;
@@ -196,9 +197,9 @@ pub(in crate::run) fn has_passed(open: &GateRequested, outcome: &ToolOutcome) ->
     }
 }
 
-/// The call that a gate stands for. It runs the line that was pinned at the start, whatever the
-/// workspace looks like by now: a model must not choose its own judge. A linter has as much time as tests:
-/// the first look at a project may build all of it.
+/// Returns the call for a gate. It runs the line pinned at the start, whatever the workspace looks like now: a model
+/// must not choose its own judge. A linter gets as much time as tests, because the first run on a project may build
+/// all of it.
 fn check_call(open: &GateRequested, timeout_ms_max: u64) -> (ToolUse, Option<TestRunnerConfig>) {
     let command = open.gate.command.clone();
     let (name, args, tests) = if open.gate.name == TESTS_CHECK {
@@ -270,7 +271,7 @@ mod tests {
         for (missing, is_own) in [
             ("tools/check", true),
             ("./tools/check", true),
-            // In a folder of its own, and as an interpreter names it.
+            // In a subfolder, and as an interpreter names it.
             ("./check", true),
             ("/workspace/tools/check", true),
             ("pytest", false),

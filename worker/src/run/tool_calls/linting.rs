@@ -1,5 +1,5 @@
-//! The linters of a batch of edits: what they find in a file before the run changes it for the first time, and what
-//! they find behind each batch. Called by the workbench.
+//! Lints a batch of edits: the findings in a file before the run's first change to it, and after each batch. Called
+//! by the tool executor.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,21 +18,21 @@ use super::{
 };
 use crate::tools;
 
-/// Batches of edits after which a linter that never ends in time is no longer waited for.
+/// Batches of edits after which a linter that always times out is skipped.
 const LINT_TIMEOUTS_MAX: u32 = 3;
 
-/// The run's settings, where its edits are linted.
+/// Returns the run's pins if its edits are linted.
 fn linting_pins(state: &RunState) -> Option<&RunStarted> {
     state.pins.as_deref().filter(|pins| pins.settings.auto_lint && !pins.linters.is_empty())
 }
 
-/// Linters that are not installed, or never end in time.
+/// Linters that are not installed or always time out.
 fn skipped_linters(state: &RunState) -> BTreeSet<String> {
     let slow = state.lint_timeouts.iter().filter(|(_, times)| **times >= LINT_TIMEOUTS_MAX);
     state.linters_missing.iter().chain(slow.map(|(name, _)| name)).cloned().collect()
 }
 
-/// The file that a call is about.
+/// Returns the file that a call edits.
 fn edited_path(tool: &ToolUse) -> Option<WorkspacePath> {
     tool.args.get("path").and_then(serde_json::Value::as_str).and_then(parse_path)
 }
@@ -42,11 +42,11 @@ fn parse_path(path: &str) -> Option<WorkspacePath> {
 }
 
 impl ToolExecutor {
-    /// What linters find in the files that the open calls are about to edit, as far as the run never did before.
+    /// Lints the files that the open calls are about to edit, unless the run has done so before.
     pub(in crate::run) async fn lint_before(
         &self,
         state: &RunState,
-    ) -> BTreeMap<String, tools::LintBaseline> {
+    ) -> BTreeMap<String, tools::LintBaselineResult> {
         let Some(pins) = linting_pins(state) else { return BTreeMap::new() };
         let mut files = BTreeSet::new();
         let changed = state.overlay.iter().filter(|(_, entry)| entry.is_some());
@@ -70,7 +70,7 @@ impl ToolExecutor {
         }
         let mut there = Vec::new();
         for path in files {
-            // In a file of the run's own all is new.
+            // In a file the run created, everything is new.
             match state.overlay.contains_key(&path) {
                 true if !self.is_in_base(&path).await => changing.created.push(path),
                 _ => there.push(path),
@@ -93,12 +93,12 @@ impl ToolExecutor {
         !matches!(self.workspace.base_objects().read_file(path).await, Ok(None))
     }
 
-    /// Runs the linters of what a batch of calls changed, once, and says what they found in the result of
-    /// the last call that changed anything.
+    /// Lints the changes of a batch of calls once, and adds the findings to the result of the last call that changed
+    /// anything.
     pub(in crate::run) async fn lint_changes(
         &self,
         state: &RunState,
-        first: BTreeMap<String, tools::LintBaseline>,
+        first: BTreeMap<String, tools::LintBaselineResult>,
         batch: &mut CallBatch,
         all: &mut [(&ToolRequested, CompletedCall)],
     ) {

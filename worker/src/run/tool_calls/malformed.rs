@@ -1,6 +1,7 @@
-//! Calls whose arguments are no JSON object, or were not taken: they are not run, and the model is told why.
+//! Calls whose arguments are not a JSON object, or were dropped: they are not run, and the model is told why.
 
-/// What is said of a call whose arguments were no object, or were not taken ([`crate::run::model_calls::model_answer`]).
+/// Returns the message for a call whose arguments were not an object or were dropped (see
+/// [`crate::run::model_calls::model_answer`]).
 pub(in crate::run) fn malformed_call_message(tool: &str, text: &str) -> String {
     if text.starts_with(TRUNCATED_PREFIX) || text.contains(TOO_LARGE_MARK) {
         return format!("The call of {tool} was not run: {text}");
@@ -15,7 +16,7 @@ pub(in crate::run) fn malformed_call_message(tool: &str, text: &str) -> String {
     )
 }
 
-/// How what is said begins of a call that an answer's limit cut, and what of one that is too large holds.
+/// Prefix of the message for a call cut off by the output limit, and a part of the one for a call that is too large.
 pub(in crate::run) const TRUNCATED_PREFIX: &str = "cut at the limit of";
 pub(in crate::run) const TOO_LARGE_MARK: &str = "bytes, more than a call may have";
 

@@ -1,4 +1,4 @@
-//! A run's memory that outlives it, over the coordinator's API. Called by the tools, through their own trait.
+//! Client of the memory that outlives a run, over the coordinator's API. Tools call it through their own trait.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use crate::{
     tools::MemoryBackend,
 };
 
-/// How long a call waits for a coordinator that is away: memory is worth less than a turn, and the model is told.
+/// How long a call waits for an unavailable coordinator: memory is worth less than a turn, and the model is told.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// Memory access for one run.
 pub(in crate::run) struct RunMemoryClient {
     client: CoordinatorClient,
     run: RunId,
@@ -36,7 +36,7 @@ impl MemoryBackend for RunMemoryClient {
                 self.client.call_run_memory(self.run, &request)
             });
             asked.await.map_err(|error| match error {
-                // In the coordinator's own words: they name what is wrong and its remedy.
+                // The coordinator's own text names the problem and its remedy.
                 ClientError::Problem(problem) => problem.detail,
                 other => format!("memory cannot be reached: {}", error_chain::format_chain(&other)),
             })

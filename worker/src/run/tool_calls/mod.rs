@@ -1,4 +1,4 @@
-//! Tool calls and final checks, carried out on the workbench, and what they leave behind as events.
+//! Executes tool calls and final checks, and records their effects as events.
 
 pub(super) mod available_tools;
 pub(super) mod base_view;

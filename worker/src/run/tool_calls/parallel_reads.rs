@@ -1,10 +1,10 @@
-//! Calls that only read, at the same time. Reading is blocking work, so each has a thread: futures that never wait
-//! would only be run one after the other. Called by the workbench; the results are in the order of the calls.
+//! Runs read-only calls in parallel. Reading is blocking work, so each call has a thread: futures that never yield
+//! would run one after the other. The tool executor calls this; results keep the order of the calls.
 
-/// Most at once: reading beyond that is bound by the disk, and an answer may hold a hundred calls.
+/// Parallel reads at most: beyond that the disk is the bottleneck, and a reply may contain a hundred calls.
 pub(in crate::run) const PARALLEL_READS_MAX: usize = 8;
 
-/// Runs all of `calls`, [`AT_ONCE_MAX`] at a time.
+/// Runs all of `calls`, at most [`PARALLEL_READS_MAX`] at a time.
 pub(in crate::run) fn par_map_bounded<C: Sync, R: Send>(calls: &[C], run: impl Fn(&C) -> R + Sync) -> Vec<R> {
     let mut results = Vec::with_capacity(calls.len());
     for calls in calls.chunks(PARALLEL_READS_MAX) {
@@ -13,7 +13,7 @@ pub(in crate::run) fn par_map_bounded<C: Sync, R: Send>(calls: &[C], run: impl F
             for one in running {
                 match one.join() {
                     Ok(result) => results.push(result),
-                    // As it would have gone on in this thread.
+                    // Propagates the panic as if it had happened in this thread.
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
             }

@@ -1,9 +1,9 @@
-//! The read cache (A22): what was shown of a file and has not changed is not shown again.
+//! The read cache (A22): file content that was shown and has not changed is not shown again.
 //!
-//! It rests on recorded state and on the file as it is: the hash of the bytes just read, and what the fold says
-//! still stands whole in the conversation ([`docket_schema::run::Reads`]); so a replay comes to the same. The file
-//! is read whatever comes of it: what is saved are tokens. What a later compaction takes away, it takes away with
-//! what points to it, and another read shows it again.
+//! It relies on recorded state and on the current file: the hash of the bytes just read, and which results the fold
+//! says are still complete in the conversation ([`docket_schema::run::ReadIndex`]); so a replay gives the same
+//! result. The file is always read: what is saved are tokens. When a compaction removes a result, it removes the
+//! references to it as well, and another read shows it again.
 
 use docket_schema::{
     ids::Turn,
@@ -14,7 +14,7 @@ use docket_schema::{
 
 use crate::tools::ToolOutcome;
 
-/// What stands in the conversation, results of the batch in hand with it.
+/// Results in the conversation, including those of the current batch.
 #[derive(Debug)]
 pub struct ReadCache {
     turn: Turn,
@@ -23,7 +23,7 @@ pub struct ReadCache {
 }
 
 impl ReadCache {
-    /// For the calls that are open in `state`.
+    /// Creates the cache for the open calls of `state`.
     #[must_use]
     pub fn new(state: &RunState) -> Self {
         let on = state.pins.as_ref().is_some_and(|pins| pins.settings.read_cache);
@@ -34,7 +34,7 @@ impl ReadCache {
         }
     }
 
-    /// The result of `call`, the next one in order: a line in its place where that says the same.
+    /// Returns the result of `call`, the next one in order, replaced by a one-line reference if that says the same.
     #[must_use]
     pub fn replace_repeated_read(&mut self, call: &CallId, outcome: ToolOutcome) -> ToolOutcome {
         let outcome = match self.reference_to_earlier_read(&outcome) {
@@ -58,7 +58,7 @@ impl ReadCache {
         );
         let facts =
             ToolFacts { shown: Vec::new(), same_as: Some(shown.call.clone()), ..outcome.facts.clone() };
-        // What is short is shown sooner than pointed to.
+        // Short content takes fewer tokens than a reference to it.
         (text.len() < outcome.content.len()).then(|| ToolOutcome {
             content: text.into_bytes(),
             is_error: false,

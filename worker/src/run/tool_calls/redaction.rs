@@ -1,16 +1,16 @@
-//! Secrets are struck out of the facts of a result before it is recorded. Pure.
+//! Redacts secrets from the facts of a result before it is recorded. Pure.
 
 use docket_schema::{
     redact::Redactor,
     tool::{NotRun, ToolFacts},
 };
 
-/// What a result's facts say in words of others, without secrets.
+/// Redacts the free text in a result's facts.
 pub(in crate::run) fn redact_facts(redactor: &Redactor, facts: ToolFacts) -> ToolFacts {
     let signature = facts.error_signature.as_deref().map(|text| redactor.redact_text(text).into_owned());
     let failing = facts.failing.iter().map(|name| redactor.redact_text(name).into_owned()).collect();
     let network = facts.network.map(|mut seen| {
-        // A name that was refused may hold what was to be carried out with it.
+        // A refused name may contain data that a command tried to exfiltrate.
         let places = seen.reached.iter_mut().map(|one| &mut one.place);
         let refused = seen.refused.iter_mut().flat_map(|one| [&mut one.place, &mut one.why]);
         for text in places.chain(refused) {

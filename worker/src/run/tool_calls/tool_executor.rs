@@ -1,7 +1,7 @@
-//! A workspace with its sandbox and tools: where a run's calls and checks are carried out.
+//! The tool executor: a workspace with its sandbox and tools, where calls and checks of a run are executed.
 //!
-//! The driver works here, and so does a replay that runs recorded calls again: what was recorded and what is
-//! compared with it come about the same way.
+//! The run loop uses it, and so does a replay that reruns recorded calls: recorded and compared results are produced
+//! in the same way.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -34,34 +34,34 @@ use crate::{
     workspace::{BlobReader, Workspace, materialize},
 };
 
-/// See the module.
+/// A workspace with its sandbox and tools.
 pub(crate) struct ToolExecutor {
     pub(crate) workspace: Workspace,
     pub(in crate::run) root: Dir,
     pub(in crate::run) runner: SandboxRunner,
     pub(in crate::run) settings: ToolSettings,
     pub(in crate::run) test_runner: Option<TestRunnerConfig>,
-    /// What its calls say becomes part of the log, but for secrets.
+    /// Tool output becomes part of the log, without secrets.
     pub(in crate::run) redactor: Redactor,
-    /// Whole outputs that the open calls ask for.
+    /// Full outputs that the open calls ask for.
     pub(in crate::run) full_outputs: FullOutputs,
-    /// What stood before the run, as the open calls ask for it.
+    /// The base content that the open calls ask for.
     pub(in crate::run) base_view: BaseView,
-    /// What of the network the open calls may reach.
+    /// Network grants of the open calls.
     pub(in crate::run) network_grants: NetworkGrants,
-    /// What outlives the run; none where it is only replayed.
+    /// Memory that outlives the run; `None` in a replay.
     pub(in crate::run) memory: Option<RunMemoryClient>,
-    /// The tools that the run pins, once they were looked up.
+    /// The tools that the run pins, once loaded.
     pub(in crate::run) available_tools: Option<Result<Vec<String>, String>>,
-    /// Servers of this worker's; none where a run is only replayed.
+    /// This worker's servers; none in a replay.
     pub(in crate::run) mcp_servers: McpServers,
     /// Tools of servers that the run pins.
     pub(in crate::run) external_tools: Vec<ExternalTool>,
 }
 
-/// Where a workbench is made, beside a run's own.
+/// Folders for an executor other than a run's own.
 pub(crate) struct ExecutorConfig<'a> {
-    /// A folder that is empty or not there.
+    /// A folder that is empty or does not exist.
     pub(crate) folder: &'a Path,
     /// Folder for packs of bases.
     pub(crate) cache: &'a Path,
@@ -69,11 +69,11 @@ pub(crate) struct ExecutorConfig<'a> {
 }
 
 impl ToolExecutor {
-    /// A workbench for what `pins` began, with the walls that a run gets here. `tests` is the task's own test
-    /// line.
+    /// Creates an executor for the run that `pins` began, with the sandbox that a run gets here. `tests` is the
+    /// task's own test command.
     ///
     /// # Errors
-    /// [`StartError`]: the workspace cannot be made, or the walls do not stand.
+    /// [`StartError`]: the workspace cannot be created, or the sandbox does not start.
     pub(crate) async fn materialize<S: BlobReader>(
         site: &ExecutorConfig<'_>,
         pins: &RunStarted,
@@ -86,11 +86,11 @@ impl ToolExecutor {
             .map_err(|error| StartError::from_environment_error(&error))?;
         let runner = SandboxRunner(prepare_sandbox((site.sandbox, None), None, &workspace).await?);
         let root = open_root(&workspace)?;
-        // What was configured where the run was carried out is not known here.
+        // The secrets configured on the original worker are not known here.
         Ok(Self::new(workspace, root, runner, Redactor::default(), pins, tests))
     }
 
-    /// A workbench from which nothing but the workspace is reached. `tests` is the task's own test line, which counts in
+    /// Creates an executor that reaches nothing but the workspace. `tests` is the task's own test command, used for
     /// logs that pin none.
     pub(in crate::run) fn new(
         workspace: Workspace,
@@ -158,7 +158,7 @@ impl ToolExecutor {
         }
     }
 
-    /// The refusal of a call that names a file of a submodule to be written.
+    /// Refuses a call that would write a file of a submodule.
     fn refuse_submodule(&self, tool: &ToolUse) -> Option<String> {
         let base = self.workspace.base_objects();
         let named = tools::written_files(&tool.name, &tool.args);

@@ -1,9 +1,9 @@
-//! What a role may write, and what no result can hold (files of submodules), enforced for commands as well. A file tool
-//! that would write something else is refused before it runs; what a command writes is known only afterwards: it is put
-//! back, and the call's result says so.
+//! Enforces a role's write scope, and protects files that no result can contain (those of submodules), for commands
+//! as well. A file tool that would write such a file is refused before it runs; what a command writes is known only
+//! afterwards, so it is reverted and the call's result says so.
 //!
-//! Called between a call and whatever follows it in its batch, so that nothing is tested that is not there in the end. A
-//! crash on the way is none: the call has no result yet, and runs again on the last snapshot.
+//! Called between a call and the rest of its batch, so that nothing is tested that is missing in the end. A crash in
+//! between does no harm: the call has no result yet, and runs again on the last snapshot.
 
 use std::collections::BTreeSet;
 
@@ -19,12 +19,12 @@ use crate::{
     workspace::{BlobReader, RevertOutcome, SnapshotDelta, SnapshotError, revert_disallowed_changes},
 };
 
-/// Paths that are named in a result and in its facts: a command may change any number.
+/// Paths named in a result and its facts: a command may change any number.
 const PATHS_NAMED_MAX: usize = 20;
 
 impl ToolExecutor {
-    /// Puts back what a call changed that its role may not change, or that no result can hold; what it changed
-    /// otherwise is the snapshot.
+    /// Reverts changes of a call that its role may not make or that no result can contain; the remaining changes are
+    /// the snapshot.
     pub(in crate::run) async fn enforce_write_scope<S: BlobReader>(
         &mut self,
         state: &RunState,
@@ -61,7 +61,7 @@ impl ToolExecutor {
     }
 }
 
-/// The submodule that a path is, or lies in.
+/// Returns the submodule that a path is, or lies in.
 fn containing_submodule<'a>(
     modules: &'a BTreeSet<WorkspacePath>,
     path: &WorkspacePath,
@@ -72,11 +72,11 @@ fn containing_submodule<'a>(
     modules.iter().find(is_below)
 }
 
-/// Why files of a submodule were put back, for the model.
+/// Why files of a submodule were reverted, for the model.
 const SUBMODULE_TEXT: &str = "Submodules are other repositories, of which the result of this task holds only the commit in use. What \
     this command changed in one cannot be part of the result; say in your answer what should change there.";
 
-/// Why files beyond its scope were put back, for a role.
+/// Why files outside its scope were reverted, for a role.
 fn scope_violation_text(role: &str) -> String {
     format!(
         "The role `{role}` writes tests only, by commands as well. What is wrong in other files is not yours to fix: say it \

@@ -1,4 +1,4 @@
-//! What becomes of faults: of those of the worker, and of those that a task would have it believe.
+//! Tests of how faults are handled: those of the worker, and those that a task only claims.
 
 use docket_schema::{ids::Epoch, task::WORKER_FAULTS_MAX};
 use uuid::Uuid;
@@ -45,11 +45,11 @@ impl QuarantineScenario {
 
     fn report_fault_of_kind(&mut self, kind: FaultKind, (by, base): (u128, u8), scope: FaultScope) {
         let at = NowWithJitter { now: self.now, jitter: u64::MAX - 1 };
-        let by = FaultReporter { task: task_id(by), base: TreeHash::of(&[base]) };
+        let by = FaultReporter { task: task_id(by), base: TreeHash::hash_bytes(&[base]) };
         self.quarantine.report_fault(sample_fault(kind, scope), by, at);
     }
 
-    /// Passes the pause; gives its length.
+    /// Passes the pause and returns its length.
     fn wait_for_pause(&mut self) -> Duration {
         let wake = self.quarantine.next_wake().unwrap();
         let pause = wake - self.now;
@@ -72,7 +72,7 @@ impl QuarantineScenario {
             lease_valid_until: self.now,
             stage: state::ProcessStage::Running,
             flow: sample_flow(),
-            base_tree: TreeHash::of(&[0]),
+            base_tree: TreeHash::hash_bytes(&[0]),
             started_at: self.now,
         }
     }
@@ -208,7 +208,7 @@ fn fault_met_again_by_one_task_concerns_it_alone() {
         story.report_fault(1, scope.clone());
         assert_eq!(story.scopes(), [FaultScope::Task(task_id(1))], "{scope:?}");
         assert!(story.keeps_away(1) && !story.keeps_away(2));
-        // Another one that meets it confirms it, with the pauses that it has by now.
+        // Another one that meets it confirms it, with its current pause.
         story.report_fault(2, scope.clone());
         assert_eq!(story.scopes(), [scope]);
         assert_eq!(story.quarantine.entries[0].repeats, 1);
@@ -228,7 +228,7 @@ fn refuted_reporter_is_not_believed_again() {
         story.advance_time(FAULT_PAUSE_MAX);
         story.begin_run(1);
     }
-    // A task that does not know of that is believed, but does not confirm the other.
+    // A task that does not know of it is believed, but does not confirm the other.
     story.report_fault(3, FaultScope::AnyTask);
     assert_eq!(story.scopes(), [FaultScope::Task(task_id(1)), FaultScope::AnyTask]);
     assert_eq!(story.quarantine.entries[1].reporters, [task_id(3)]);
@@ -252,10 +252,10 @@ fn fault_met_by_many_tasks_is_widened_to_all() {
     };
     assert_eq!(reports(FaultKind::McpServer, 4, false).len(), 4);
     assert_eq!(reports(FaultKind::McpServer, 5, false), [FaultScope::AnyTask]);
-    // The files that all of them begin with may be the cause.
+    // The shared base files may be the cause.
     assert_eq!(reports(FaultKind::McpServer, 15, true).len(), 15);
     assert_eq!(reports(FaultKind::McpServer, 16, true), [FaultScope::AnyTask]);
-    // Tasks of an engine that this build lacks say nothing of the others.
+    // Tasks of an engine that this build lacks say nothing about the others.
     assert_eq!(reports(FaultKind::Engine, 20, false).len(), 20);
 }
 

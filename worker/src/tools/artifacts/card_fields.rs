@@ -1,25 +1,25 @@
-//! Words that a card is made of: there, and not too long. Pure.
+//! Validates the fields of a card: not empty, not too long. Pure.
 
 use super::super::context::tool_context::ToolOutcome;
 
-/// Characters of a text.
+/// Longest text, in characters.
 const TEXT_CHARS_MAX: usize = 6000;
-/// Characters of an entry of a list, and entries.
+/// Longest list entry, in characters, and most entries.
 const ENTRY_CHARS_MAX: usize = 2000;
 const ENTRIES_MAX: usize = 60;
 
-/// A text that says something.
+/// Requires a text that is not blank.
 ///
 /// # Errors
-/// What is wrong with it, for the model.
+/// Describes the problem for the model.
 pub(super) fn require_text(field: &str, text: &str) -> Result<String, String> {
     require_bounded(field, text, TEXT_CHARS_MAX)
 }
 
-/// Entries that each say something.
+/// Requires entries that are not blank.
 ///
 /// # Errors
-/// What is wrong with them, for the model.
+/// Describes the problem for the model.
 pub(super) fn require_entries(field: &str, entries: &[String]) -> Result<Vec<String>, String> {
     if entries.len() > ENTRIES_MAX {
         return Err(format!("`{field}` has {} entries, more than {ENTRIES_MAX}", entries.len()));
@@ -38,7 +38,7 @@ fn require_bounded(field: &str, text: &str, chars_max: usize) -> Result<String, 
     }
 }
 
-/// The answer to a card: it is taken, or what is wrong with it.
+/// The tool's answer to a card: accepted, or the problem.
 pub(super) fn card_outcome<T>(name: &str, card: Result<T, String>, taken: &str) -> ToolOutcome {
     match card {
         Ok(_) => ToolOutcome::ok(taken),

@@ -1,4 +1,4 @@
-//! `complete_task`: the end of the work, and the only one.
+//! `complete_task`: ends the work. There is no other way to end it.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -10,7 +10,6 @@ use super::{
 };
 use crate::calls::parse_args;
 
-/// The name.
 pub const NAME: &str = "complete_task";
 pub(in super::super) const DESCRIPTION: &str = "Ends the task; nothing else does. Allowed once all gates have passed, and \
     in the last turn before a limit.";
@@ -26,10 +25,10 @@ pub(in super::super) fn run(_: ToolContext<'_>, args: &CompleteTaskArgs) -> Tool
     card_fields::card_outcome(NAME, card_fields::require_text("summary", &args.summary), "The task ends.")
 }
 
-/// The last words of a call.
+/// Extracts the summary from a call's arguments.
 ///
 /// # Errors
-/// What is wrong with them, for the model.
+/// Describes the problem for the model.
 pub fn parse_completion_summary(args: &Value) -> Result<String, String> {
     card_fields::require_text("summary", &parse_args::<CompleteTaskArgs>(NAME, args)?.summary)
 }

@@ -1,4 +1,4 @@
-//! `diff_card`: the change is made; why so. Which files and lines it changed, the runtime finds out by itself.
+//! `diff_card`: states why a finished change is as it is. The runtime determines the changed files and lines itself.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -10,7 +10,6 @@ use super::{
 };
 use crate::calls::parse_args;
 
-/// The name.
 pub const NAME: &str = "diff_card";
 pub(in super::super) const DESCRIPTION: &str = "Says that the change is made, and why it is made so. The runtime lists \
     the files and lines itself, and runs the project's checks.";
@@ -25,10 +24,10 @@ pub(in super::super) struct DiffCardArgs {
     not_verified_because: Option<String>,
 }
 
-/// What is said of a change that is made.
+/// The model's statement about a finished change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiffCard {
-    /// Why it is as it is.
+    /// Why the change is as it is.
     pub rationale: String,
     /// Why no test can show that it works.
     pub not_verified_because: Option<String>,
@@ -38,10 +37,10 @@ pub(in super::super) fn run(_: ToolContext<'_>, args: &DiffCardArgs) -> ToolOutc
     card_fields::card_outcome(NAME, to_diff_card(args), "It is taken; the checks follow.")
 }
 
-/// What a call says.
+/// Parses a call's arguments.
 ///
 /// # Errors
-/// What is wrong with it, for the model.
+/// Describes the problem for the model.
 pub fn parse_diff_card(args: &Value) -> Result<DiffCard, String> {
     to_diff_card(&parse_args::<DiffCardArgs>(NAME, args)?)
 }

@@ -1,8 +1,8 @@
-//! Tools by which a model hands a structured result to the runtime, in place of words that would have to be read: a plan,
-//! the reason of a change, a review, the end of the work. In no set: an engine gives them to its roles.
+//! Tools by which a model returns a structured result instead of free text: a plan, the rationale of a change, a
+//! review, the end of the work. They are in no tool set: an engine gives them to its roles.
 //!
-//! They touch nothing. What a call comes to follows from its arguments alone, so that an engine reads them again from
-//! the log, by the functions here, and concludes from them.
+//! They change nothing. A call's outcome follows from its arguments alone, so an engine parses them again from the
+//! log with the functions here and decides by them.
 
 mod card_fields;
 pub(super) mod complete_task;

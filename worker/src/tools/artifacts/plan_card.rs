@@ -1,4 +1,4 @@
-//! `plan_card`: what is going to be done, before any file is changed.
+//! `plan_card`: the planned change, before any file is changed.
 
 use docket_schema::artifact::PlanCard;
 use schemars::JsonSchema;
@@ -11,12 +11,11 @@ use super::{
 };
 use crate::calls::{parse_args, parse_workspace_path};
 
-/// The name.
 pub const NAME: &str = "plan_card";
 pub(in super::super) const DESCRIPTION: &str = "Hands in the plan, which ends planning. Whoever carries it out reads it \
     and the task, and nothing else of what you found out: say in it what matters.";
 
-/// Files that a plan names, at most.
+/// Most files in a plan.
 const FILES_MAX: usize = 200;
 
 #[derive(Deserialize, JsonSchema)]
@@ -35,10 +34,10 @@ pub(in super::super) fn run(_: ToolContext<'_>, args: &PlanCardArgs) -> ToolOutc
     card_fields::card_outcome(NAME, to_plan_card(args), "The PlanCard is taken.")
 }
 
-/// The card that a call hands in.
+/// Parses the card from a call's arguments.
 ///
 /// # Errors
-/// What is wrong with it, for the model.
+/// Describes the problem for the model.
 pub fn parse_plan_card(args: &Value) -> Result<PlanCard, String> {
     to_plan_card(&parse_args::<PlanCardArgs>(NAME, args)?)
 }

@@ -1,4 +1,4 @@
-//! `review_report`: what may go wrong with the change, and what must or should be done about it.
+//! `review_report`: risks of a change, and what must or should be done about it.
 
 use docket_schema::artifact::ReviewReport;
 use schemars::JsonSchema;
@@ -11,7 +11,6 @@ use super::{
 };
 use crate::calls::parse_args;
 
-/// The name.
 pub const NAME: &str = "review_report";
 pub(in super::super) const DESCRIPTION: &str = "Hands in the review, which ends it. What stands in must_change sends the \
     work back; recommendations do not.";
@@ -33,10 +32,10 @@ pub(in super::super) fn run(_: ToolContext<'_>, args: &ReviewReportArgs) -> Tool
     card_fields::card_outcome(NAME, to_review_report(args), "The ReviewReport is taken.")
 }
 
-/// The report that a call hands in.
+/// Parses the report from a call's arguments.
 ///
 /// # Errors
-/// What is wrong with it, for the model.
+/// Describes the problem for the model.
 pub fn parse_review_report(args: &Value) -> Result<ReviewReport, String> {
     to_review_report(&parse_args::<ReviewReportArgs>(NAME, args)?)
 }

@@ -1,5 +1,5 @@
-//! What is tried where a final check fails, before the model is asked again (A12): the linter's own fix,
-//! then patterns on what it still finds. Only files that the run changed are written.
+//! Automatic fixes tried when a final check fails, before the model is asked again (A12): the linter's own fix, then
+//! patterns for the remaining findings. Only files that the run changed are written.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ use crate::{
     },
 };
 
-/// Mends what it can of the failed check `gate`. The outcome is no error where nothing could be mended:
-/// the check runs again and says so.
+/// Fixes what it can of the failed check `gate`. If nothing could be fixed, that is not an error: the check runs
+/// again and reports it.
 pub async fn fix_failed_check(context: ToolContext<'_>, gate: &GateSpec) -> ToolOutcome {
     let Some(mend) = &gate.mend else {
         return ToolOutcome::ok(format!("{} has no way to be mended\n", gate.name));
@@ -48,12 +48,12 @@ async fn try_fixes(
     if !hangs {
         let (ended, said) = run_line(context, mend.imports.as_ref().unwrap_or(&gate.command)).await?;
         let patterns = match (ended, &mend.imports) {
-            // Of several linters the last one's end says nothing of the others.
+            // With several linters, the exit status of the last one does not cover the others.
             (_, Some(_)) => apply_pattern_fixes(context, mend, &said, lint::fix_missing_imports),
             (CommandEnd::Exit(0), None) => Vec::new(),
             (_, None) => apply_pattern_fixes(context, mend, &said, lint::fix_findings),
         };
-        // An import that was added may stand out of order: what patterns write is the linter's to put in form.
+        // An added import may be out of order: the linter formats what patterns wrote.
         if let Some(command) = mend.command.as_ref().filter(|_| !patterns.is_empty()) {
             told.extend(patterns);
             run_linter_fix(context, command, &mut told).await?;
@@ -85,7 +85,7 @@ async fn try_fixes(
     Ok(outcome)
 }
 
-/// Runs the linter's own fix and tells how it ended.
+/// Runs the linter's own fix and returns how it ended.
 async fn run_linter_fix(
     context: ToolContext<'_>,
     command: &str,
@@ -114,10 +114,10 @@ fn file_hashes(context: ToolContext<'_>, mend: &CheckFix) -> BTreeMap<WorkspaceP
     mend.files.iter().filter_map(hash).collect()
 }
 
-/// Mends findings in a file's bytes.
+/// A function that fixes findings in a file's bytes.
 type FixFunction = fn(&WorkspacePath, &[u8], &[lint::LintFinding]) -> Option<lint::FixedFile>;
 
-/// Applies patterns to each file, and tells what they did.
+/// Applies patterns to each file and describes the fixes.
 fn apply_pattern_fixes(
     context: ToolContext<'_>,
     mend: &CheckFix,
@@ -174,7 +174,7 @@ mod tests {
         );
     }
 
-    /// The lines that docket makes for Rust, under the real rustfmt and cargo.
+    /// Runs docket's Rust lint lines with the real rustfmt and cargo.
     #[test]
     fn rust_is_linted_and_formatted() {
         let files = ["Cargo.toml", "src/lib.rs", "src/it's.rs"];

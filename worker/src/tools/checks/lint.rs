@@ -1,11 +1,11 @@
-//! The linters of a batch of edits (A11): run on the files it changed, and said in the result of its last
-//! call.
+//! Lints a batch of edits (A11): runs the linters on the changed files and appends the findings to the batch's last
+//! result.
 //!
-//! Called by the driver's workbench after a batch. A linter that does not end in time or is not there is
-//! told, never an error of the edit.
+//! Called by the run loop after a batch. A linter that times out or is not installed is reported, but is never an
+//! error of the edit.
 //!
-//! What was found before the run changed a file is not the run's: a linter runs on a file before the first edit of
-//! it as well, and only what came since is listed and counted.
+//! Existing findings are not blamed on the run: a linter also runs on a file before its first edit, and only newer
+//! findings are listed and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,73 +31,73 @@ use crate::{
     },
 };
 
-/// Characters of all findings that the model is shown: more than a screenful is one cause, or no lint at all.
+/// Longest list of findings for the model, in characters: more than a screenful has a single cause, or is not lint.
 const FINDINGS_CHARS_MAX: usize = 2000;
 
-/// Characters of what is new, where findings are no longer listed as they come.
+/// Longest list of new findings, in characters, once findings are no longer listed after each edit.
 const NEW_FINDINGS_CHARS_MAX: usize = 1000;
 
-/// Findings of a file that are remembered: with more the file is no longer looked at by what is new in it.
+/// Most baseline findings remembered per file; a file with more is no longer checked for new findings.
 const BASELINE_FINDINGS_MAX: usize = 2000;
 
 /// Exit status of a shell that does not find a program.
 const EXIT_NOT_FOUND: i32 = 127;
 
-/// A batch of edits to be linted.
+/// A batch of edits to lint.
 pub struct LintBatch<'a> {
-    /// Linters as pinned.
+    /// The pinned linters.
     pub linters: &'a [LinterSpec],
-    /// Files that the batch changed, in any order; those that are gone are left out.
+    /// Files that the batch changed, in any order; deleted ones are skipped.
     pub files: &'a [WorkspacePath],
-    /// Linters that are known not to be installed, or never to end in time: they are neither run nor told
-    /// again.
+    /// Linters known to be missing or to time out: they are neither run nor reported again.
     pub unavailable: &'a BTreeSet<String>,
-    /// What each linter found, by its name, before the run changed the files that it tells.
-    pub baseline: &'a BTreeMap<String, LintBaseline>,
-    /// Time limit of each.
+    /// What each linter, by name, found before the run changed the files.
+    pub baseline: &'a BTreeMap<String, LintBaselineResult>,
+    /// Time limit of each linter, in milliseconds.
     pub timeout_ms: u64,
-    /// Whether findings are listed; else only counted.
+    /// Whether findings are listed; otherwise they are only counted.
     pub list_findings: bool,
 }
 
-/// What linters said.
+/// Result of linting a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LintReport {
-    /// For the model, to follow the result's own text; empty where there is nothing to say.
+    /// Text for the model, appended to the result's own; empty if there is nothing to report.
     pub text: String,
-    /// All that they printed, where `text` holds a part.
+    /// The complete output, if `text` contains only a part.
     pub full_output: Option<String>,
-    /// One for each linter that has files here.
+    /// One result for each linter that handles these files.
     pub seen: Vec<LintResult>,
 }
 
 /// What one linter finds before files are changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LintBaseline {
-    /// This.
+pub enum LintBaselineResult {
+    /// The findings.
     Found(LintBaseline),
-    /// Nothing is known: its time limit ended it.
+    /// Unknown: the linter timed out.
     TimedOut,
 }
 
-/// What else a run changed, or is about to.
+/// The run's other changes, past and upcoming.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BatchChanges {
-    /// Files of those to be edited that the run made itself: all in them is new.
+    /// Edited files that the run created itself: all their findings are new.
     pub created: Vec<WorkspacePath>,
-    /// Files that are about to be made.
+    /// Files that are about to be created.
     pub about_to_create: Vec<WorkspacePath>,
-    /// Files that the run changed already.
+    /// Files that the run has already changed.
     pub already_changed: Vec<WorkspacePath>,
 }
 
-/// Runs linters on files that are about to be changed for the first time; by their names. One that looks at the whole
-/// project runs once, before the first change of all: later it would find what the run did elsewhere.
+/// Runs linters on files that are about to be changed for the first time; returns the results by linter name. A
+/// linter for the whole project runs once, before the first change of all: later it would also find the run's other
+/// changes.
 pub async fn lint_baseline(
     context: ToolContext<'_>,
     edited: &LintBatch<'_>,
     changing: &BatchChanges,
-) -> BTreeMap<String, LintBaseline> {
+) -> BTreeMap<String, LintBaselineResult> {
     let mut all = BTreeMap::new();
     for linter in edited.linters.iter().filter(|linter| !edited.unavailable.contains(&linter.name)) {
         let known = edited.baseline.get(&linter.name);
@@ -116,10 +116,10 @@ pub async fn lint_baseline(
         if own.is_empty() {
             continue;
         }
-        // An error of the sandbox says nothing of the linter.
+        // A sandbox error says nothing about the linter.
         let Ok(checked) = run_linter(context, linter, edited, &own).await else { continue };
         let before = match checked {
-            (LintStatus::TimedOut, _) => LintBaseline::TimedOut,
+            (LintStatus::TimedOut, _) => LintBaselineResult::TimedOut,
             (LintStatus::Missing, _) => continue,
             (LintStatus::Clean | LintStatus::Findings, said) => {
                 let found = findings_or_lines(&said).into_iter();
@@ -129,7 +129,7 @@ pub async fn lint_baseline(
                 if findings.len() > BASELINE_FINDINGS_MAX {
                     continue;
                 }
-                LintBaseline::Found(LintBaseline { files: own.into_iter().chain(made).collect(), findings })
+                LintBaselineResult::Found(LintBaseline { files: own.into_iter().chain(made).collect(), findings })
             }
         };
         all.insert(linter.name.clone(), before);
@@ -150,7 +150,7 @@ async fn run_linter(
     Ok(lint_status(&context.runner.run(spec).await?))
 }
 
-/// The findings in an output; where its form is not known, each line is one.
+/// Parses the findings in an output; in an unknown format each line counts as one.
 fn findings_or_lines(said: &str) -> Vec<LintFinding> {
     let known = parse_findings(said);
     if !known.is_empty() {
@@ -167,7 +167,7 @@ fn findings_or_lines(said: &str) -> Vec<LintFinding> {
     said.lines().filter(|line| !line.trim().is_empty()).map(plain).collect()
 }
 
-/// The lines that findings are about, as they stand.
+/// Caches the current text of the lines with findings.
 struct LineTextCache<'a> {
     context: ToolContext<'a>,
     files: BTreeMap<String, Vec<String>>,
@@ -188,18 +188,19 @@ impl<'a> LineTextCache<'a> {
         found.line.checked_sub(1).and_then(|at| lines.get(at)).cloned().unwrap_or_default()
     }
 
-    /// A finding without its place: two short hashes, of its file and words, and of its line's text.
+    /// Identifies a finding independently of its position: two short hashes, of its file and message and of its
+    /// line's text.
     fn fingerprint(&mut self, found: &LintFinding) -> String {
         let path = found.path.strip_prefix("./").unwrap_or(&found.path);
         let message: String = found.message.chars().filter(|c| !c.is_ascii_digit()).collect();
         let short =
-            |text: &str| BlobHash::of(text.as_bytes()).to_string().chars().take(8).collect::<String>();
+            |text: &str| BlobHash::hash_bytes(text.as_bytes()).to_string().chars().take(8).collect::<String>();
         format!("{}{}", short(&format!("{path}\n{}\n{message}", found.code)), short(&self.line_text(found)))
     }
 }
 
-/// For each finding, whether it is none of those before: the same on the same line first, then the same anywhere in
-/// its file.
+/// Marks each finding that has no counterpart in `before`: first an identical one on an identical line is matched,
+/// then an identical one anywhere in the file.
 fn new_finding_flags(marks: &[String], before: &[String]) -> Vec<bool> {
     let mut left: Vec<&str> = before.iter().map(String::as_str).collect();
     let mut new = vec![true; marks.len()];
@@ -214,12 +215,12 @@ fn new_finding_flags(marks: &[String], before: &[String]) -> Vec<bool> {
     new
 }
 
-/// Runs the linters of these files, one after the other. `first`: what they found in those of them that were never
-/// changed before.
+/// Runs the linters of these files one after the other. `first`: their findings in files that had never been changed
+/// before.
 pub async fn lint_batch(
     context: ToolContext<'_>,
     edited: &LintBatch<'_>,
-    mut first: BTreeMap<String, LintBaseline>,
+    mut first: BTreeMap<String, LintBaselineResult>,
 ) -> LintReport {
     let mut linted = LintReport::default();
     let there =
@@ -234,12 +235,12 @@ pub async fn lint_batch(
             continue;
         }
         let first = match first.remove(&linter.name) {
-            // It would not end this time either.
-            Some(LintBaseline::TimedOut) => {
+            // It would time out again.
+            Some(LintBaselineResult::TimedOut) => {
                 linted.add_result(linter, edited, LintStatus::TimedOut, &SortedFindings::default());
                 continue;
             }
-            Some(LintBaseline::Found(first)) => Some(first),
+            Some(LintBaselineResult::Found(first)) => Some(first),
             None => None,
         };
         let Ok((status, said)) = run_linter(context, linter, edited, &own).await else { continue };
@@ -260,7 +261,7 @@ pub async fn lint_batch(
     linted
 }
 
-/// What a linter found, by whether it was there before the run.
+/// A linter's findings, split into new ones and those from before the run.
 #[derive(Default)]
 struct SortedFindings {
     output: String,
@@ -280,7 +281,7 @@ impl SortedFindings {
         Self { output: said, new_findings: new, old_count: old }
     }
 
-    /// What is new, a line each.
+    /// Formats the new findings, one per line.
     fn format_new_findings(&self) -> String {
         let line = |found: &LintFinding| {
             let LintFinding { path, line, column, code, message, .. } = found;
@@ -294,7 +295,7 @@ impl SortedFindings {
         self.new_findings.iter().map(line).collect()
     }
 
-    /// As the model reads of the rest.
+    /// Formats the note about older findings.
     fn format_old_note(&self) -> String {
         match self.old_count {
             0 => String::new(),
@@ -456,7 +457,7 @@ mod tests {
         );
     }
 
-    /// Says of each line with `bad` that it is.
+    /// Reports each line that contains `bad`.
     const BAD_LINE_LINTER: &str = "for f in {files}; do grep -n bad \"$f\" | sed \"s|\\([0-9]*\\):.*\\(bad[0-9]*\\).*|$f:\\1:1: E1 \\2|\"; done; \
                        ! grep -q bad {files}";
 
@@ -483,7 +484,7 @@ mod tests {
             Box::pin(async move { lint_batch(context, &edited, first).await })
         });
         let before = linted.seen[0].before.clone().expect("what was there before is recorded");
-        // As in a later batch, which knows it from the log.
+        // A later batch knows the baseline from the log.
         let known = BTreeMap::from([("lint".to_owned(), before)]);
         let later = w.with_context(|context| {
             let edited = edited(&known);
@@ -526,7 +527,7 @@ mod tests {
         let path = |path: &str| WorkspacePath::new(path).expect("legal");
         let files = [path("a.py")];
         let before =
-            |files: &[WorkspacePath], known: &BTreeMap<String, LintBaseline>, changing: BatchChanges| {
+            |files: &[WorkspacePath], known: &BTreeMap<String, LintBaselineResult>, changing: BatchChanges| {
                 let missing = BTreeSet::new();
                 let edited = LintBatch {
                     linters: &linters,
@@ -543,7 +544,7 @@ mod tests {
             };
         let nothing = BTreeMap::new();
         let first = before(&files, &nothing, BatchChanges::default());
-        let Some(LintBaseline::Found(found)) = first.get("all") else { panic!("{first:?}") };
+        let Some(LintBaselineResult::Found(found)) = first.get("all") else { panic!("{first:?}") };
         assert_eq!(found.findings.len(), 1, "also of a file that is not changed yet");
         let making = BatchChanges { about_to_create: vec![path("c.py")], ..BatchChanges::default() };
         assert_eq!(before(&[], &nothing, making).len(), 1, "a new file may break another");
@@ -570,7 +571,7 @@ mod tests {
             assert!(!linted.text.contains("bad7\n"), "{}", linted.text);
             assert_eq!(later.text, linted.text);
         }
-        // The same once more is one more.
+        // A second copy of the same finding is new.
         let (linted, _) = edit("bad1\n", "bad1\nbad1\n", true);
         assert_eq!((linted.seen[0].findings, linted.seen[0].old), (1, 1), "{}", linted.text);
     }

@@ -1,4 +1,4 @@
-//! What is checked of a file that was changed: that it parses, and what linters say. What they find is mended where a pattern fits.
+//! Checks of changed files: that they parse, and what linters find. Findings with a known pattern are fixed.
 
 pub(super) mod auto_fix;
 pub(super) mod lint;

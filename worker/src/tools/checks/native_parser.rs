@@ -1,8 +1,8 @@
-//! What a language's own parser says of a file that docket's grammar objects to: the grammar may be older than the
-//! language. Which parsers are installed is known inside the sandbox only.
+//! Asks a language's own parser about a file that docket's grammar rejects: the grammar may be older than the
+//! language. Which parsers are installed is known only inside the sandbox.
 //!
-//! Called by the syntax gate. A parser reads the file from its input; that it accepts the file is proof, that none is
-//! there says nothing.
+//! Called by the syntax check. A parser reads the file from stdin. Acceptance is proof; a missing parser proves
+//! nothing.
 
 use docket_schema::content::WorkspacePath;
 
@@ -14,29 +14,29 @@ use crate::{
     },
 };
 
-/// What own parsers say.
+/// Verdict of the native parsers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParserVerdict {
-    /// This one takes the file as it is.
+    /// This parser accepts the file as it is.
     Accepts(&'static str),
-    /// None takes it, and this one was there.
+    /// None accepts it, and this parser was installed.
     Rejects(&'static str),
-    /// None is installed, or none for this language is known.
+    /// None is installed, or none is known for this language.
     Unavailable,
 }
 
-/// Time of one parser.
+/// Time limit of one parser, in milliseconds.
 const PARSER_TIMEOUT_MS: u64 = 10_000;
 
-/// Bytes of a text that is handed over within a line of shell, which may have 128 KiB.
+/// Largest text passed within a shell line, in bytes; the line may have 128 KiB.
 const TEXT_BYTES_MAX: usize = 100_000;
 
-/// What ends such a text.
+/// Delimiter of such a text.
 const HEREDOC_END: &str = "DOCKET-TEXT-END";
 
 const EXIT_NOT_FOUND: i32 = 127;
 
-/// `{ file }` is read from the standard input. The project's own tools go before the host's.
+/// `{ file }` is read from stdin. The project's own tools come before the host's.
 const RUFF: &str = "PATH=\"$PWD/.venv/bin:$PWD/venv/bin:$PATH\" ruff check --isolated --no-cache --quiet --select E902 \
                     --target-version py314 --stdin-filename x.py -";
 const PYTHON: &str = "PATH=\"$PWD/.venv/bin:$PWD/venv/bin:$PATH\" python3 -W ignore -c 'import ast, sys; \
@@ -56,7 +56,7 @@ const TYPESCRIPT: &str = "node -e 'let t; try { t = require(require.resolve(\"ty
      fileName: \"x.\" + process.argv[1], compilerOptions: { target: 99, module: 99, jsx: 1 } }); \
      process.exit(r.diagnostics.some(d => d.category === 1 && d.code < 2000) ? 1 : 0)'";
 
-/// The parsers of a file of this name: what each is called, and its line.
+/// Parsers for a file of this name, each with its shell line.
 fn parsers_for_path(path: &str) -> Vec<(&'static str, String)> {
     let end = path.rsplit_once('.').map_or("", |(_, end)| end);
     let typescript = |end: &str| ("typescript", format!("{TYPESCRIPT} {end}"));
@@ -75,17 +75,17 @@ fn parsers_for_path(path: &str) -> Vec<(&'static str, String)> {
     }
 }
 
-/// What is parsed.
+/// The input of a parser.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ParserInput<'a> {
-    /// The file as it stands in the workspace.
+    /// The file as it is in the workspace.
     File,
-    /// What would be written there.
+    /// The text that would be written there.
     Text(&'a [u8]),
 }
 
 impl ParserInput<'_> {
-    /// How it is handed over; `None` where it cannot be.
+    /// Redirection that passes the input; `None` if that is not possible.
     fn input_redirect(self, path: &WorkspacePath) -> Option<String> {
         match self {
             Self::File => Some(format!(" <{}", quote(std::str::from_utf8(path.as_bytes()).ok()?))),
@@ -100,7 +100,7 @@ impl ParserInput<'_> {
     }
 }
 
-/// Asks the own parsers of a file's language, one after the other, until one accepts it.
+/// Runs the native parsers of a file's language in turn until one accepts it.
 pub(crate) async fn run_native_parsers(
     context: ToolContext<'_>,
     path: &WorkspacePath,

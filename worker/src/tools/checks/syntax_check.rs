@@ -1,8 +1,8 @@
-//! What is done with the syntax gate's verdict. The file tools make it a remark in the result, or a refusal where
-//! the run's settings want that; at the end of a run it is a check of all that the run changed.
+//! Applies the syntax check. File tools add its verdict to the result as a remark, or refuse the edit if the run's
+//! settings ask for that. At the end of a run it checks all files that the run changed.
 //!
-//! A grammar may be older than its language: where a verdict decides over anything, the language's own parser is
-//! asked before, if it is installed, and at the end those checks count that really ran the file.
+//! A grammar may be older than its language. Before a verdict decides anything, the language's own parser is asked,
+//! if installed; at the end of a run, checks that really executed the file take precedence.
 
 use bytes::Bytes;
 use docket_schema::{content::WorkspacePath, run::GateSpec};
@@ -14,11 +14,10 @@ use crate::tools::{
     file_access::files::load_file,
 };
 
-/// The remark on what `after` makes of the file at `path`, a line with its break; empty where there is
-/// nothing to say.
+/// Returns the remark about the new content `after` of the file at `path`: one line with its newline, or nothing.
 ///
 /// # Errors
-/// With the refusal, where syntax errors are refused.
+/// Returns the refusal, if syntax errors are refused.
 pub(crate) async fn check_edit_syntax(
     context: ToolContext<'_>,
     path: &WorkspacePath,
@@ -50,54 +49,53 @@ pub(crate) async fn check_edit_syntax(
     }
 }
 
-/// How a remark on worse syntax goes on, of an edit and of a new file.
+/// Beginnings of a remark about worse syntax, for an edit and for a new file.
 const EDIT_ADDS: &str = "the edit adds";
 const FILE_HAS: &str = "the file has";
 
-/// Whether the result of an edit says, in its remark, that the file parses worse than before.
+/// Whether the remark in an edit's result says that the file parses worse than before.
 #[must_use]
 pub fn reports_worse_syntax(result: &str) -> bool {
-    // The remark is the second line: what follows is the file's.
+    // The remark is the second line; the file's content follows it.
     let remark = result.lines().nth(1).and_then(|line| line.strip_prefix("syntax: "));
     remark.is_some_and(|remark| remark.starts_with(EDIT_ADDS) || remark.starts_with(FILE_HAS))
 }
 
-/// The check of the end, by name, and what stands in place of its shell line: no command is run.
+/// Name of the final check, which also replaces its shell line: it runs no command.
 const GATE_NAME: &str = "syntax";
 const GATE_LINE: &str = "files that were changed parse";
 
-/// The check that what a run changed parses.
+/// The check that all files changed by a run parse.
 #[must_use]
 pub fn syntax_gate() -> GateSpec {
     GateSpec { name: GATE_NAME.to_owned(), command: GATE_LINE.to_owned(), mend: None }
 }
 
-/// Whether it is this check.
 #[must_use]
 pub fn is_syntax_gate(gate: &GateSpec) -> bool {
     gate.name == GATE_NAME && gate.command == GATE_LINE && gate.mend.is_none()
 }
 
-/// What the other checks of the same round came to.
+/// Results of the other checks in the same round.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OtherChecks {
-    /// One of them failed.
+    /// Whether one of them failed.
     pub failed: bool,
-    /// Tests ran and passed.
+    /// Whether tests ran and passed.
     pub tests_passed: bool,
-    /// Files that a linter ran on and passed.
+    /// Files that a linter checked without findings.
     pub linted_files: Vec<WorkspacePath>,
 }
 
 impl OtherChecks {
-    /// Whether they speak for a file that only a grammar objects to.
+    /// Whether these results outweigh a grammar's objection to a file.
     fn vouch_for(&self, path: &WorkspacePath) -> bool {
         !self.failed && (self.tests_passed || self.linted_files.contains(path))
     }
 }
 
-/// Runs it, over files each with its content in the base. What cannot be read or parsed is not judged. Where a grammar
-/// objects, the language's own parser has the last word; where none is installed, the other checks.
+/// Runs the check over files, each with its content in the base. Files that cannot be read or parsed are skipped. If
+/// a grammar objects, the language's own parser decides; if none is installed, the other checks do.
 pub async fn run_syntax_gate(
     context: ToolContext<'_>,
     files: &[(WorkspacePath, Option<Bytes>)],
@@ -135,7 +133,7 @@ pub async fn run_syntax_gate(
     outcome
 }
 
-/// Right for Rust's own parser, and more than its grammar knows.
+/// Valid for Rust's own parser, but unknown to the grammar.
 #[cfg(test)]
 pub(crate) const NEWER_RUST: &str = "trait C = D;\n";
 

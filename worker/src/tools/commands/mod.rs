@@ -1,4 +1,4 @@
-//! The tools that run a shell line, and how its end is told.
+//! The tools that run a shell line, and the report of how it ended.
 
 pub(super) mod config_restore;
 pub(super) mod run_command;

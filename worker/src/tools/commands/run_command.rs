@@ -1,4 +1,4 @@
-//! `run_command`: any shell line, in the sandbox that the runner is.
+//! `run_command`: runs any shell line through the sandboxed runner.
 
 use docket_schema::{content::WorkspacePath, redact::Redactor};
 
@@ -19,23 +19,23 @@ use crate::{
     },
 };
 
-pub(crate) use crate::calls::{CommandArgs as Args, RUN_COMMAND as NAME};
+pub(crate) use crate::calls::{CommandArgs, RUN_COMMAND as NAME};
 
 pub(crate) const DESCRIPTION: &str = "Runs a shell line in the workspace and answers with its exit status and output. \
     Long output is cut in the middle. No process outlives the call. Use read_file, edit_file and search_codebase \
     rather than cat, sed and grep.";
 
-/// Characters of a command line: longer ones are scripts and belong in a file.
+/// Longest command line, in characters; longer ones are scripts and belong in a file.
 const COMMAND_CHARS_MAX: usize = 32 * 1024;
 
-pub(crate) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+pub(crate) async fn run(context: ToolContext<'_>, args: CommandArgs) -> ToolOutcome {
     run_as_tool(context, args, NAME, |_| String::new()).await
 }
 
-/// Runs it as the tool `name`, behind words that depend on the folder it is run in.
+/// Runs a command as the tool `name`, prefixed with words that depend on its folder.
 pub(crate) async fn run_as_tool(
     context: ToolContext<'_>,
-    args: Args,
+    args: CommandArgs,
     name: &str,
     entering: fn(Option<&WorkspacePath>) -> String,
 ) -> ToolOutcome {
@@ -59,7 +59,7 @@ pub(crate) async fn run_as_tool(
     }
 }
 
-fn plan_command(context: ToolContext<'_>, args: Args) -> Result<CommandSpec, String> {
+fn plan_command(context: ToolContext<'_>, args: CommandArgs) -> Result<CommandSpec, String> {
     if args.command.trim().is_empty() {
         return Err("`command` is empty".to_owned());
     }
@@ -104,7 +104,7 @@ fn to_outcome(output: &CommandOutput, limit: TimeLimit, settings: &ToolSettings)
     outcome
 }
 
-/// What is told of protected paths that a command changed.
+/// Formats the note about protected paths that a command changed.
 pub(crate) fn format_restored_paths(put_back: &[String]) -> String {
     if put_back.is_empty() {
         return String::new();
@@ -116,7 +116,7 @@ pub(crate) fn format_restored_paths(put_back: &[String]) -> String {
     )
 }
 
-/// Both streams, each under its name where it has anything.
+/// Formats both streams, each under its name unless it is empty.
 pub(crate) fn format_output(output: &CommandOutput, redactor: &Redactor) -> String {
     let mut text = String::new();
     for (name, stream) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
@@ -130,7 +130,7 @@ pub(crate) fn format_output(output: &CommandOutput, redactor: &Redactor) -> Stri
     redactor.redact_text(&text).into_owned()
 }
 
-/// The head of an answer and the facts that follow from how a command ended.
+/// Builds the head of an answer and the facts that follow from how a command ended.
 pub(crate) fn outcome_from_end(ended: CommandEnd, limit: TimeLimit, text: &str) -> ToolOutcome {
     let line = match ended {
         CommandEnd::Exit(status) => format!("exit status {status}\n"),
@@ -198,7 +198,7 @@ mod tests {
         assert!(out.text().starts_with("ended after its time limit of 1 s"));
     }
 
-    /// Of a command whose end is not learned nobody knows what it did: the tree is walked.
+    /// If the end of a command is unknown, so is what it changed: the tree is walked.
     #[test]
     fn command_that_breaks_midway_may_have_changed_the_tree() {
         let mut w = TestWorkspace::new(&[("test.sh", "echo tested > tested\n")]);

@@ -1,4 +1,4 @@
-//! Runs the tools that are a shell line, in the sandbox like any other command.
+//! Runs tools that are implemented as a shell line, in the sandbox like any other command.
 
 use docket_schema::content::WorkspacePath;
 
@@ -11,30 +11,29 @@ use crate::tools::{
     text::output::cut_middle,
 };
 
-/// What a line leaves behind.
+/// Effect of a shell line on the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShellToolEffect {
-    /// Nothing: it reads.
+    /// It only reads.
     ReadOnly,
-    /// Perhaps anything.
+    /// It may change anything.
     MayChange,
 }
 
-/// How a line is run.
+/// A shell line to run for a tool.
 pub(crate) struct ShellToolCall {
-    /// The tool, for its errors.
+    /// The tool's name, for errors.
     pub(crate) tool: &'static str,
-    /// What is run, with all that docket puts around it.
+    /// The complete shell line, including what docket adds.
     pub(crate) shell: String,
     pub(crate) cwd: Option<WorkspacePath>,
-    /// Its own time limit.
+    /// The tool's own time limit, in milliseconds.
     pub(crate) timeout_ms: u64,
     pub(crate) effect: ShellToolEffect,
-    /// Whether a status other than 0 is an error of the tool: so it is where the tool made the line itself.
+    /// Whether a nonzero status is a tool error: it is if the tool itself built the line.
     pub(crate) nonzero_is_error: bool,
 }
 
-/// Runs it.
 pub(crate) async fn run_shell_tool(context: ToolContext<'_>, running: ShellToolCall) -> ToolOutcome {
     let limit = context.settings.time_limit(running.timeout_ms);
     let spec = CommandSpec { shell: running.shell, cwd: running.cwd, timeout_ms: limit.ms };

@@ -1,29 +1,28 @@
-//! What tools of the runtime's own are shown of the base and of what came before it: put at hand by the driver, for no
-//! tool reaches the log.
+//! Content from before the run for the runtime's own tools. The run loop loads it, because tools have no access to
+//! the log.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use docket_schema::content::WorkspacePath;
 
-/// What stood at a path before the run.
+/// What was at a path before the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BaseEntry {
-    /// Nothing.
     Absent,
-    /// A file, and whether it could be executed.
+    /// A file, and whether it was executable.
     File(Bytes, bool),
-    /// Something that has no text to be compared, or that cannot be read now.
+    /// An entry without comparable text, or one that cannot be read now.
     Opaque,
 }
 
-/// See the module.
+/// Content from before the run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BaseView {
-    /// What stood before the run where snapshots differ from its base.
+    /// Entries from before the run, for paths where snapshots differ from its base.
     pub base_entries: BTreeMap<WorkspacePath, BaseEntry>,
-    /// Paths that are left out there, for there are too many.
+    /// Number of paths that were left out because there are too many.
     pub omitted_count: u32,
-    /// The commits before the base's, as they were pinned with it.
+    /// The commits before the base, as pinned with it.
     pub recent_commits: Option<String>,
 }

@@ -1,15 +1,15 @@
-//! Memory beyond the run, as the tools see it.
+//! Memory beyond the run, as seen by the tools.
 
 use docket_schema::api::{RunMemoryRequest, RunMemoryResponse};
 use futures_util::future::BoxFuture;
 
 /// Memory that outlives the run.
 pub trait MemoryBackend: Send + Sync {
-    /// Does what a call asks; why it cannot, in words for the model. The same call asked again is done once.
+    /// Executes a request; the error is a text for the model. A repeated call takes effect once.
     fn execute(&self, request: RunMemoryRequest) -> BoxFuture<'_, Result<RunMemoryResponse, String>>;
 }
 
-/// Where there is none: whoever runs a tool outside of a run.
+/// A backend without memory, for tools that run outside of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoMemory;
 

@@ -1,4 +1,4 @@
-//! What every tool is given, and what it gives back.
+//! Input and output types shared by all tools.
 
 pub(super) mod base_view;
 pub(super) mod memory_backend;

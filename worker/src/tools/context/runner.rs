@@ -1,4 +1,4 @@
-//! What the tools ask of the sandbox: one shell line in, its end and its output back.
+//! Interface of the tools to the sandbox: runs one shell line and returns how it ended and its output.
 
 use docket_schema::{
     content::WorkspacePath,
@@ -9,27 +9,27 @@ use futures_util::future::BoxFuture;
 /// A shell line to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandSpec {
-    /// The line, for `/bin/sh -c`.
+    /// The line for `/bin/sh -c`.
     pub shell: String,
-    /// Where, in the workspace; `None` is its root.
+    /// Working directory in the workspace; `None` is the root.
     pub cwd: Option<WorkspacePath>,
-    /// When it is ended, and all it started.
+    /// Time limit in milliseconds, after which it is killed with everything it started.
     pub timeout_ms: u64,
 }
 
-/// Start and end of a stream; what lies between was counted and dropped.
+/// Start and end of a stream; bytes in between were counted and dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CapturedStream {
-    /// The first bytes; all of them where `tail` is empty.
+    /// The first bytes; all of them if `tail` is empty.
     pub head: Vec<u8>,
-    /// The last bytes, where the stream was longer than the head may be.
+    /// The last bytes, if the stream was longer than the head.
     pub tail: Vec<u8>,
-    /// All bytes that were written.
+    /// Number of bytes written.
     pub total_bytes: u64,
 }
 
 impl CapturedStream {
-    /// The stream as far as it was kept, with a line that says what is missing.
+    /// Returns the retained bytes, with a line that says how much is missing.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let kept = (self.head.len() + self.tail.len()) as u64;
@@ -47,58 +47,54 @@ impl CapturedStream {
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandEnd {
-    /// By itself, with this status.
+    /// It exited with this status.
     Exit(i32),
-    /// By this signal.
+    /// It was killed by this signal.
     Signal(i32),
-    /// By its time limit.
+    /// It exceeded its time limit.
     TimedOut,
-    /// For it used more than allowed.
+    /// It exceeded a resource limit.
     Exceeded(ExceededResource),
 }
 
-/// What a command left.
+/// Result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandOutput {
-    /// How it ended.
     pub ended: CommandEnd,
-    /// Standard output.
     pub stdout: CapturedStream,
-    /// Standard error.
     pub stderr: CapturedStream,
-    /// Protected paths that it changed, and that are as before again.
+    /// Protected paths that it changed and that were restored.
     pub restored_paths: Vec<String>,
 }
 
-/// Where the fault lies when a command cannot be run.
+/// Where the fault lies if a command cannot be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunnerFault {
     /// The machine, or the runner itself.
     Host,
-    /// The workspace, or the command: the run may have caused it.
+    /// The workspace or the command: the run may have caused it.
     Workspace,
 }
 
-/// The command could not be started, or the workspace not be put in order after it.
+/// The command could not be started, or the workspace could not be restored after it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the command could not be run: {reason}")]
 pub struct RunnerError {
-    /// Why, for the model and the log: no environment, no prompt.
+    /// The reason, for the model and the log; contains no environment and no prompt.
     pub reason: String,
-    /// Where the fault lies.
     pub fault: RunnerFault,
-    /// The result of the command, where it had ended by then.
+    /// The result of the command, if it had ended.
     pub output: Option<Box<CommandOutput>>,
 }
 
 impl RunnerError {
-    /// An error of the machine: the command did not run.
+    /// Creates an error of the machine: the command did not run.
     #[must_use]
     pub fn from_host_fault(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), fault: RunnerFault::Host, output: None }
     }
 
-    /// The record of a check that could not be run. One that ran and failed is marked as run in part.
+    /// The record of a check that could not be run. A check that ran and failed is marked as partially run.
     #[must_use]
     pub fn to_not_run(&self) -> NotRun {
         let cause = match self.fault {
@@ -110,7 +106,7 @@ impl RunnerError {
     }
 }
 
-/// Runs commands, sandboxed. No process outlives the future it returns.
+/// Runs commands in the sandbox. No process outlives the returned future.
 pub trait CommandRunner: Send + Sync {
     /// Runs one command to its end.
     fn run(&self, spec: CommandSpec) -> BoxFuture<'_, Result<CommandOutput, RunnerError>>;

@@ -1,4 +1,4 @@
-//! What a tool is given and what it gives back.
+//! Context passed to a tool, and the outcome it returns.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -19,41 +19,41 @@ use super::{
 };
 use crate::tools::text::{output::escape_hidden, signature::error_signature};
 
-/// The hash of each file as this run last read or wrote it.
+/// Hash of each file as this run last read or wrote it.
 pub type ReadSet = BTreeMap<WorkspacePath, BlobHash>;
 
 /// Limits that a run's settings may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolSettings {
-    /// Characters of a command's output that the model is shown: half from its start, half from its end.
+    /// Most characters of a command's output shown to the model: half from the start, half from the end.
     pub output_chars_max: usize,
-    /// Time limit of a command that names none, in milliseconds.
+    /// Default time limit of a command, in milliseconds.
     pub command_timeout_ms: u64,
-    /// The longest time limit a command may name, in milliseconds.
+    /// Longest time limit that a command may request, in milliseconds.
     pub command_timeout_ms_max: u64,
-    /// Lines of a file that are shown whole.
+    /// Files up to this many lines are shown in full.
     pub read_lines_max: u64,
-    /// Refuse an edit or a new file that adds syntax errors, in place of saying so.
+    /// Whether to refuse an edit or new file that adds syntax errors, instead of adding a remark.
     pub refuse_syntax_errors: bool,
-    /// What a tool shows only in part is struck out before it is cut: half a secret has no shape.
+    /// Redacts output before it is truncated: half a secret would no longer be recognized.
     pub redactor: Redactor,
-    /// When the run's budget of time ends: no command goes on beyond it.
+    /// End of the run's time budget: no command continues beyond it.
     pub deadline: Option<Instant>,
-    /// What policy says of files that no call names: those that a search finds, and those in a folder that is moved.
+    /// Policy for files that a call reaches without naming them: search hits and files in a moved folder.
     pub visibility: PathVisibility,
 }
 
 /// How long a command may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeLimit {
-    /// In milliseconds, at least one.
+    /// In milliseconds, at least 1.
     pub ms: u64,
-    /// It is what the run's budget of time leaves, less than the command's own limit.
+    /// Whether the limit is the rest of the run's time budget, which is less than the command's own limit.
     pub is_run_budget: bool,
 }
 
 impl ToolSettings {
-    /// The limit of a command that begins now and may take `ms` by itself.
+    /// Time limit of a command that starts now and may take `ms` by itself.
     pub fn time_limit(&self, ms: u64) -> TimeLimit {
         let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()).as_millis());
         match left.and_then(|left| u64::try_from(left).ok()).filter(|left| *left < ms) {
@@ -78,47 +78,44 @@ impl Default for ToolSettings {
     }
 }
 
-/// The project's own way to run its tests.
+/// The project's own test command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestRunnerConfig {
-    /// A shell line; `{path}` in it stands for the quoted test path, or nothing where none is given.
+    /// A shell line; `{path}` is replaced by the quoted test path, or by nothing.
     pub command: String,
 }
 
 /// What every tool works with.
 #[derive(Clone, Copy)]
 pub struct ToolContext<'a> {
-    /// The workspace: all file access goes through it.
+    /// The workspace: all file access goes through this handle.
     pub root: &'a cap_std::fs::Dir,
-    /// Runs commands.
     pub runner: &'a dyn CommandRunner,
-    /// What the run has read.
     pub read_set: &'a ReadSet,
-    /// Limits.
     pub settings: &'a ToolSettings,
-    /// The configured test runner, if there is one.
+    /// The configured test command, if any.
     pub test_runner: Option<&'a TestRunnerConfig>,
-    /// Whole outputs that this batch of calls may read.
+    /// Full outputs that this batch of calls may read.
     pub outputs: &'a FullOutputs,
-    /// What stood before the run.
+    /// Content from before the run.
     pub base: &'a BaseView,
-    /// What outlives the run.
+    /// Memory that outlives the run.
     pub memory: &'a dyn MemoryBackend,
-    /// The call that is carried out: what is done beyond the run is done once for it. None outside of a run.
+    /// The call being executed; its effects outside the run take place only once. `None` outside of a run.
     pub call: Option<&'a CallId>,
 }
 
 /// A tool's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolOutcome {
-    /// As the model reads it.
+    /// The answer as the model reads it.
     pub content: Vec<u8>,
-    /// The tool refused or failed. A command that ran and ended with a status other than 0, and tests
-    /// that ran and failed, are no errors of the tool: see `facts.exit`.
+    /// Whether the tool refused or failed. A command that exits with a nonzero status and tests that fail are not
+    /// tool errors: see `facts.exit`.
     pub is_error: bool,
-    /// The whole output where `content` holds a part.
+    /// The full output, if `content` contains a part.
     pub full_output: Option<Vec<u8>>,
-    /// What decisions need to know.
+    /// Facts that decisions depend on.
     pub facts: ToolFacts,
 }
 
@@ -127,8 +124,8 @@ impl ToolOutcome {
         Self { content: text.into().into_bytes(), ..Self::default() }
     }
 
-    /// A refusal or failure of tool `name`. What it quotes of a call or a file may hold characters that hide or
-    /// overwrite others, on a person's terminal as well: they are written as `\\u{…}`.
+    /// A refusal or failure of tool `name`. Quotes from a call or file may contain characters that hide or overwrite
+    /// others, also on a person's terminal; they are written as `\\u{…}`.
     pub(crate) fn error(name: &str, text: impl Into<String>) -> Self {
         let text: String = text.into();
         let text = text.split('\n').map(escape_hidden).collect::<Vec<_>>().join("\n");
@@ -139,15 +136,15 @@ impl ToolOutcome {
         Self { content: text.into_bytes(), is_error: true, full_output: None, facts }
     }
 
-    /// A failure of tool `name` on the way of a command: how far it came nobody knows.
+    /// A failure of tool `name` in the middle of a command: how far it got is unknown.
     pub(crate) fn error_midway(name: &str, text: impl Into<String>) -> Self {
         let mut outcome = Self::error(name, text);
         outcome.facts.may_have_changed_tree = true;
         outcome
     }
 
-    /// The outcome of a command that the runner could not run, or not put the workspace in order after; `own` is what the
-    /// command itself came to by then.
+    /// The outcome of a command that the runner could not run, or after which it could not restore the workspace;
+    /// `own` is the command's own outcome up to then.
     pub(crate) fn from_runner_error(name: &str, error: &RunnerError, own: Option<Self>) -> Self {
         let mut outcome = match own {
             Some(mut own) => {
@@ -167,7 +164,7 @@ impl ToolOutcome {
         self
     }
 
-    /// The answer as text, for tests and logs of tests.
+    /// The answer as text, for tests and their logs.
     #[must_use]
     pub fn text(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.content)

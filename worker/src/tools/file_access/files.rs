@@ -1,5 +1,5 @@
-//! Files of the workspace, through its directory handle: no `..`, no link that leads out, regular
-//! files only, sizes capped, writes atomic.
+//! File access through the workspace's directory handle: no `..`, no links that lead outside, regular files only,
+//! limited sizes, atomic writes.
 
 use std::io::{self, Read as _, Write as _};
 
@@ -18,11 +18,11 @@ use nix::{
 /// Largest file that is read into memory, in bytes: larger ones are data, not source.
 pub(crate) const FILE_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
-/// Parts of a path that no file tool writes below, in any letter case, for some file systems take all for one:
-/// git's own folder runs what is put there, and docket's settings are not the model's.
+/// Path components below which no file tool writes, in any letter case because some file systems ignore case: git
+/// executes what is in its folder, and docket's settings are not the model's to change.
 const PROTECTED_NAMES: [&[u8]; 3] = [b".git", b".docket", b"docket.toml"];
 
-/// Names of the temporary file beside the one that is written.
+/// Prefix of the temporary file written next to the target.
 const TEMPORARY_PREFIX: &str = ".docket-write-";
 
 /// Why a file cannot be read or written, for the model.
@@ -78,7 +78,7 @@ impl FileError {
             io::ErrorKind::NotFound => Self::Missing(path),
             io::ErrorKind::IsADirectory => Self::IsFolder(path),
             io::ErrorKind::AlreadyExists => Self::Exists(path),
-            // cap-std's own answer to a path that leaves the handle.
+            // cap-std's own error for a path that leaves the handle.
             io::ErrorKind::PermissionDenied if source.raw_os_error().is_none() => {
                 Self::OutsideWorkspace(path)
             }
@@ -91,13 +91,13 @@ impl FileError {
     }
 }
 
-/// The path as the operating system takes it.
+/// The path in the form that the operating system takes.
 pub(crate) fn os_path(path: &WorkspacePath) -> &std::path::Path {
     use std::os::unix::ffi::OsStrExt as _;
     std::path::Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()))
 }
 
-/// A file's bytes and what it was.
+/// A file's bytes and metadata.
 #[derive(Debug)]
 pub(crate) struct LoadedFile {
     pub(crate) bytes: Vec<u8>,
@@ -118,14 +118,14 @@ pub(crate) fn open_regular(root: &Dir, path: &WorkspacePath) -> Result<(File, Me
     if !meta.is_file() {
         return Err(FileError::NotAFile(path.clone(), special_file_kind(meta.file_type())));
     }
-    // One of its names may stand outside, and what is read here goes to a model.
+    // Another name of the file may be outside the workspace, and its content would go to a model.
     if meta.nlink() > 1 {
         return Err(FileError::HardLinked(path.clone()));
     }
     Ok((file, meta))
 }
 
-/// Why a path does not open: of a link, what it points to.
+/// Explains why a path does not open; for a link, names its target.
 fn open_error(root: &Dir, path: &WorkspacePath, error: io::Error) -> FileError {
     let found = root.symlink_metadata(os_path(path)).map(|meta| meta.file_type());
     // A socket cannot be opened at all.
@@ -137,7 +137,7 @@ fn open_error(root: &Dir, path: &WorkspacePath, error: io::Error) -> FileError {
         return FileError::NotAFile(path.clone(), special_file_kind(*found));
     }
     let error = FileError::from_io(path, error);
-    // The link may be one that leads out, which cap-std does not read.
+    // The link may lead outside, and cap-std does not read such links.
     let target =
         found.ok().filter(FileType::is_symlink).and_then(|_| root.read_link_contents(os_path(path)).ok());
     let Some(target) = target else { return error };
@@ -162,7 +162,7 @@ fn special_file_kind(found: FileType) -> &'static str {
     }
 }
 
-/// A size as people read it.
+/// Formats a size for people.
 pub(crate) fn format_size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
@@ -177,7 +177,7 @@ pub(crate) fn load_file(root: &Dir, path: &WorkspacePath) -> Result<LoadedFile, 
     load_opened_file(file, &meta, path)
 }
 
-/// Reads what [`open`] opened.
+/// Reads a file opened by [`open_regular`].
 pub(crate) fn load_opened_file(
     file: File,
     meta: &Metadata,
@@ -187,16 +187,16 @@ pub(crate) fn load_opened_file(
         return Err(FileError::TooLarge(path.clone(), meta.len()));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
-    // One more than allowed: the file may have grown since its size was asked.
+    // Read one byte more than allowed: the file may have grown since its size was checked.
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| FileError::from_io(path, error))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(FileError::TooLarge(path.clone(), bytes.len() as u64));
     }
-    let hash = BlobHash::of(&bytes);
+    let hash = BlobHash::hash_bytes(&bytes);
     Ok(LoadedFile { bytes, hash, mode: meta.mode() & PERMISSION_BITS, link_count: meta.nlink() })
 }
 
-/// Replaces the bytes of a file that was loaded; its mode stays.
+/// Replaces the bytes of a loaded file and keeps its mode.
 pub(crate) fn replace_file(
     root: &Dir,
     path: &WorkspacePath,
@@ -222,12 +222,12 @@ pub(crate) fn replace_file(
     finish_write(&dir, path, &temporary, done)
 }
 
-/// Makes a file that does not exist, and the folders above it.
+/// Creates a file that does not exist, and its parent folders.
 pub(crate) fn create_file(root: &Dir, path: &WorkspacePath, bytes: &[u8]) -> Result<(), FileError> {
     create_file_with_mode(root, path, bytes, NEW_FILE_MODE)
 }
 
-/// The same with another mode.
+/// Creates a file like [`create_file`], with another mode.
 pub(crate) fn create_file_with_mode(
     root: &Dir,
     path: &WorkspacePath,
@@ -239,7 +239,7 @@ pub(crate) fn create_file_with_mode(
         return Err(FileError::Exists(path.clone()));
     }
     let temporary = write_temporary(&dir, path, bytes, mode)?;
-    // A link, unlike a rename, never replaces what appeared in the meantime.
+    // Unlike a rename, a link never replaces a file that appeared in the meantime.
     let done = dir
         .hard_link(&temporary, &dir, &name)
         .and_then(|()| dir.remove_file(&temporary))
@@ -250,19 +250,19 @@ pub(crate) fn create_file_with_mode(
 const NEW_FILE_MODE: u32 = 0o644;
 const NEW_FOLDER_MODE: u32 = 0o755;
 
-/// What is done about folders above a path that are not there.
+/// How to handle missing parent folders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParentFolders {
     MustExist,
     Create,
 }
 
-/// Whether a path is one that no file tool writes.
+/// Whether file tools must not write this path.
 pub(crate) fn is_protected(path: &WorkspacePath) -> bool {
     path.components().any(|part| PROTECTED_NAMES.iter().any(|name| part.eq_ignore_ascii_case(name)))
 }
 
-/// The folder of a `path` that may be written, reached without following any link, and the name in it.
+/// Opens the parent folder of a writable `path` without following any link; returns it with the file's name.
 pub(crate) fn open_writable_parent(
     root: &Dir,
     path: &WorkspacePath,
@@ -277,8 +277,8 @@ pub(crate) fn open_writable_parent(
     open_parent(root, path, parents)
 }
 
-/// Whether git, run by a person in a folder on the way to `path`, would take that folder for a repository and obey what
-/// is written there. Commands are checked for the same after they ended, see [`docket_sandbox`].
+/// Whether git, run by a person in a folder on the way to `path`, would treat that folder as a repository and obey
+/// its contents. Commands are checked for the same after they end, see [`docket_sandbox`].
 fn would_make_repository(root: &Dir, path: &WorkspacePath) -> io::Result<bool> {
     use std::os::unix::ffi::OsStrExt as _;
     let mut options = OpenOptions::new();
@@ -295,7 +295,7 @@ fn would_make_repository(root: &Dir, path: &WorkspacePath) -> io::Result<bool> {
                 return Ok(true);
             }
         }
-        // Where the folder is not there yet, everything below is new. What is no folder is refused by the caller.
+        // If the folder does not exist, everything below it is new. The caller refuses anything that is not a folder.
         match dir.open_with(std::ffi::OsStr::from_bytes(part), &options) {
             Ok(below) => dir = Dir::from_std_file(below.into_std()),
             Err(_) => return Ok(false),
@@ -317,7 +317,7 @@ fn git_shape(dir: &Dir) -> io::Result<RepositoryShape> {
     Ok(shape)
 }
 
-/// The same, whatever its name.
+/// Opens the parent folder like [`open_writable_parent`], for any path.
 pub(crate) fn open_parent(
     root: &Dir,
     path: &WorkspacePath,
@@ -350,8 +350,8 @@ pub(crate) fn open_parent(
 
 fn write_temporary(dir: &Dir, path: &WorkspacePath, bytes: &[u8], mode: u32) -> Result<String, FileError> {
     let fail = |error| FileError::from_io(path, error);
-    let name = format!("{TEMPORARY_PREFIX}{}", &BlobHash::of(path.as_bytes()).to_string()[..16]);
-    // What a crash left behind; runs of one workspace write one after another.
+    let name = format!("{TEMPORARY_PREFIX}{}", &BlobHash::hash_bytes(path.as_bytes()).to_string()[..16]);
+    // A crash may have left it behind; writes in one workspace never overlap.
     match dir.remove_file(&name) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
         Ok(()) | Err(_) => {}
@@ -367,16 +367,16 @@ fn write_temporary(dir: &Dir, path: &WorkspacePath, bytes: &[u8], mode: u32) -> 
     match written {
         Ok(()) => Ok(name),
         Err(error) => {
-            // The first failure is what the caller needs to know; a leftover is removed by the next write.
+            // The caller needs the first error; the next write removes a leftover file.
             dir.remove_file(&name).ok();
             Err(fail(error))
         }
     }
 }
 
-/// A root's docket works in a workspace that belongs to the user its commands run as: what the file
-/// tools make there must be theirs too, or a command could change a file after a recovery (which
-/// restores owners) and not before.
+/// If docket runs as root, the workspace belongs to the user that its commands run as. Files created by the file
+/// tools must belong to that user too. Otherwise a command could change a file after a recovery, which restores
+/// owners, but not before.
 fn chown_to_owner_of(dir: &Dir, made: &File) -> io::Result<()> {
     if !Uid::effective().is_root() {
         return Ok(());
@@ -398,7 +398,7 @@ fn finish_write(
         dir.remove_file(temporary).ok();
         return done;
     }
-    // The handle itself may be one that only names the folder, which cannot be synced.
+    // The handle may be a path-only handle of the folder, which cannot be synced.
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(OFlag::O_DIRECTORY.bits());
     let synced = dir.open_with(".", &options).and_then(|folder| folder.sync_all());
@@ -457,7 +457,7 @@ mod tests {
     fn new_files_belong_to_the_owner_of_their_folder() {
         use std::os::unix::fs::MetadataExt as _;
         let w = TestWorkspace::new(&[("a", "1\n")]);
-        // Only root can give anything away; for others the folder's owner is who they are.
+        // Only root can change owners; for other users the folder's owner is themselves.
         if Uid::effective().is_root() {
             std::os::unix::fs::chown(w.full_path("."), Some(65_525), Some(65_525)).expect("chown");
         }

@@ -1,8 +1,8 @@
-//! Ignore files as walks of the tools respect them, read through the workspace's handle.
+//! Ignore files for the tools' walks, read through the workspace's handle.
 //!
-//! The walking crate would open them by path and wait for them: a `.gitignore` that is a named pipe would hold
-//! a tool for ever, one that is a link would let a model ask what a file outside holds, pattern by pattern.
-//! Invariants: regular files only, no link out of the workspace, a bounded part of each.
+//! The `ignore` crate would open them by path and block on them: a `.gitignore` that is a named pipe would block a
+//! tool forever, and one that is a link would let a model probe the contents of a file outside, pattern by pattern.
+//! Invariants: regular files only, no links out of the workspace, a bounded part of each file.
 
 use std::{
     collections::HashMap,
@@ -20,16 +20,16 @@ use ignore::{
 };
 use nix::fcntl::OFlag;
 
-/// What is read of each: far more than any has, little enough to be compiled at once.
+/// Most bytes read per ignore file: far more than any real one has, and quick to compile.
 const IGNORE_FILE_BYTES_MAX: u64 = 256 * 1024;
 
-/// By weight: what an earlier one says of a path holds.
+/// In order of precedence: the first file with a rule for a path decides.
 const IGNORE_FILE_NAMES: [&str; 4] = [".rgignore", ".ignore", ".gitignore", ".git/info/exclude"];
 
-/// The rules of one walk.
+/// The ignore rules of one walk.
 pub(crate) struct IgnoreFiles {
     root: Dir,
-    /// By path from the root, which is the empty one.
+    /// By path from the root, which is the empty path.
     folders: Mutex<HashMap<Box<[u8]>, Arc<FolderRules>>>,
 }
 
@@ -45,7 +45,7 @@ impl IgnoreFiles {
         Ok(Self { root: root.try_clone()?, folders: Mutex::default() })
     }
 
-    /// What the rules say of `path` itself; a walk does not enter what is ignored.
+    /// Matches `path` itself; a walk does not enter an ignored folder.
     pub(crate) fn match_path(&self, path: &[u8], is_dir: bool) -> Match<()> {
         let folder = self.folder_rules(parent_path(path));
         for weight in 0..IGNORE_FILE_NAMES.len() {
@@ -64,7 +64,7 @@ impl IgnoreFiles {
     }
 
     fn folder_rules(&self, path: &[u8]) -> Arc<FolderRules> {
-        // Nothing is left half done under this lock.
+        // No update is left half done under this lock.
         let known = self.folders.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
         if let Some(known) = known {
             return known;
@@ -72,7 +72,7 @@ impl IgnoreFiles {
         let above = (!path.is_empty()).then(|| self.folder_rules(parent_path(path)));
         let rules = IGNORE_FILE_NAMES.map(|name| self.read_rules(path, name));
         let made = match above {
-            // One without rules of its own stands for nothing: what is above it decides.
+            // A folder without rules of its own uses those above it.
             Some(above) if rules.iter().all(Option::is_none) => above,
             above => Arc::new(FolderRules { rules, path: path.into(), parent: above }),
         };
@@ -94,7 +94,7 @@ impl IgnoreFiles {
         let mut builder = GitignoreBuilder::new("");
         for line in text.split(|byte| *byte == b'\n') {
             let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line));
-            // A line that is no pattern matches nothing.
+            // A line that is not a valid pattern matches nothing.
             let _unparsed = builder.add_line(None, &line);
         }
         builder.build().ok().filter(|rules| !rules.is_empty())

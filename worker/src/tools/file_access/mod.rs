@@ -1,4 +1,4 @@
-//! The one way to the files of a workspace: opened, read and written by its handle, and walked.
+//! File access of all tools: opens, reads, writes and walks files through the workspace's handle.
 
 pub(super) mod files;
 pub(super) mod ignore_files;

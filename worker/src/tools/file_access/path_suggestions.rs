@@ -1,4 +1,4 @@
-//! What a path that does not exist may have meant: the same name elsewhere, or a name that is nearly it.
+//! Suggests existing paths for one that does not exist: the same name elsewhere, or a similar name.
 
 use cap_std::fs::Dir;
 use docket_schema::content::WorkspacePath;
@@ -8,14 +8,14 @@ use super::{
     walk::{HiddenEntries, walk_folder},
 };
 
-/// Names that are looked at.
+/// Most names that are compared.
 const CANDIDATES_MAX: usize = 50_000;
-/// Names that are offered.
+/// Most names that are suggested.
 const SUGGESTIONS_MAX: usize = 3;
-/// How alike two names are at least, by Jaro and Winkler: `util.py` and `utils.py`, not `a.py` and `b.py`.
+/// Minimum Jaro–Winkler similarity of two names: accepts `util.py` and `utils.py`, rejects `a.py` and `b.py`.
 const SIMILARITY_MIN: f64 = 0.9;
 
-/// The error for the model; of a file that is missing with the nearest ones that are there.
+/// Formats a file error for the model; if the file is missing, with the most similar existing paths.
 pub(crate) fn format_file_error(root: &Dir, error: &FileError) -> String {
     let FileError::Missing(path) = error else { return error.to_string() };
     let near = similar_paths(root, path);
@@ -37,7 +37,7 @@ fn similar_paths(root: &Dir, wanted: &WorkspacePath) -> Vec<String> {
             let path = visited.path.to_string();
             let own = file_name(&path);
             let likeness = if own == name {
-                // The same name: the more of the folders agree, the nearer.
+                // With equal names, the more similar folders win.
                 2.0 + strsim::jaro_winkler(&path, &text)
             } else if stem(own) == stem(name) {
                 1.5
@@ -47,7 +47,7 @@ fn similar_paths(root: &Dir, wanted: &WorkspacePath) -> Vec<String> {
             (likeness >= SIMILARITY_MIN).then_some((likeness, path))
         })
         .collect();
-    // Sorted by path before: what is equally near stays in that order.
+    // Sorted by path before, so ties keep that order.
     found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     found.into_iter().take(SUGGESTIONS_MAX).map(|(_, path)| format!("`{path}`")).collect()
 }

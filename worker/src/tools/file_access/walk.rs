@@ -1,7 +1,7 @@
-//! The names below a folder of the workspace, ignore files respected, in one order everywhere.
+//! Lists the names below a folder of the workspace, respecting ignore files, in the same order everywhere.
 //!
-//! The walk gives names only. Whoever opens or shows one goes through the workspace's handle again, so that a
-//! folder that is swapped for a link meanwhile leads nowhere.
+//! The walk returns names only. Callers open files through the workspace's handle again, so a folder that is swapped
+//! for a link in the meantime leads nowhere.
 
 use std::{
     os::fd::AsRawFd as _,
@@ -16,28 +16,27 @@ use ignore::{DirEntry, Match, ParallelVisitor, ParallelVisitorBuilder, WalkBuild
 
 use super::{files::FileError, ignore_files::IgnoreFiles};
 
-/// Names that one walk visits at most: beyond it an answer would be cut anyway.
+/// Most names visited in one walk: an answer would be truncated before that.
 pub(crate) const VISITED_MAX: usize = 200_000;
 
-/// Whether names that begin with a dot are visited. `.git` never is.
+/// Whether dotfiles are visited. `.git` never is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HiddenEntries {
     Include,
     Skip,
 }
 
-/// A name that was found.
 #[derive(Debug)]
 pub(crate) struct VisitedPath {
     /// Path from the workspace's root.
     pub(crate) path: WorkspacePath,
     pub(crate) is_dir: bool,
     pub(crate) is_link: bool,
-    /// Depth below the folder that is walked, from 1.
+    /// Depth below the walked folder, from 1.
     pub(crate) depth: usize,
 }
 
-/// Walks below `folder`, sorted by path, a folder before what it holds.
+/// Walks below `folder`, sorted by path, with a folder before its contents.
 pub(crate) fn walk_folder(
     root: &Dir,
     folder: Option<&WorkspacePath>,
@@ -63,8 +62,8 @@ pub(crate) fn walk_folder(
         .max_depth(depth_max.map(|depth| depth.saturating_add(extra)))
         .sort_by_file_name(std::cmp::Ord::cmp);
     let strip = base.clone();
-    // Ignore rules of the folders above apply, so the walk begins at the root and enters only what
-    // leads to the folder that was asked for.
+    // Ignore rules of parent folders apply, so the walk starts at the root and enters only what leads to the
+    // requested folder.
     builder.filter_entry(move |entry| {
         if !wanted(entry) {
             return false;
@@ -92,16 +91,16 @@ pub(crate) fn walk_folder(
     }))
 }
 
-/// A walk of the root by name alone; what is above the workspace or a user's own does not matter.
+/// Creates a walk of the root; ignore files above the workspace and a user's own are not used.
 fn walk_builder(root: &Dir) -> (PathBuf, WalkBuilder) {
-    // The handle's own name in /proc: the walk starts where the handle points, whatever was renamed.
+    // The handle's path in /proc: the walk starts at the handle's folder, even if it was renamed.
     let base = PathBuf::from(format!("/proc/self/fd/{}/.", root.as_raw_fd()));
     let mut builder = WalkBuilder::new(&base);
     builder.standard_filters(false).follow_links(false);
     (base, builder)
 }
 
-/// Whether a walk visits an entry, by the rules that ripgrep has.
+/// Decides by ripgrep's rules whether a walk visits an entry.
 fn visit_filter(
     root: &Dir,
     base: &Path,
@@ -133,26 +132,26 @@ fn workspace_path(base: &Path, entry: &DirEntry) -> Option<WorkspacePath> {
     WorkspacePath::new(entry.path().strip_prefix(base).ok()?.as_os_str().as_bytes().to_vec())
 }
 
-/// Visits every file that is neither hidden nor a link, on several threads and in no order. Each thread makes a
-/// visitor of its own; one that answers [`WalkState::Quit`] ends the walk.
+/// Visits every file that is neither hidden nor a link, on several threads and in no particular order. Each thread
+/// creates its own visitor; one that returns [`WalkState::Quit`] ends the walk.
 pub(crate) fn walk_files<V>(root: &Dir, visitor: impl Fn() -> V + Sync)
 where
     V: FnMut(WorkspacePath) -> WalkState + Send,
 {
     let (base, mut builder) = walk_builder(root);
-    // A handle that cannot be had twice can open nothing either.
+    // A handle that cannot be duplicated cannot open anything either.
     let Ok(wanted) = visit_filter(root, &base, HiddenEntries::Skip) else { return };
-    // Two threads are enough to keep a small tree's names coming; beyond eight nothing is gained.
+    // Two threads keep a small tree's names coming; more than eight gain nothing.
     let threads =
         std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, THREADS_MAX);
     builder.threads(threads).filter_entry(wanted);
     builder.build_parallel().visit(&mut ThreadVisitors { base: &base, visitor: &visitor });
 }
 
-/// Threads of one walk at most.
+/// Most threads of one walk.
 const THREADS_MAX: usize = 8;
 
-/// What hands each thread its visitor.
+/// Creates a visitor for each thread.
 struct ThreadVisitors<'a, F> {
     base: &'a Path,
     visitor: &'a F,
@@ -190,12 +189,12 @@ fn is_within(inner: &[u8], outer: &[u8]) -> bool {
     inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'/'))
 }
 
-/// A glob: one without a slash is held against names, one with a slash against paths.
+/// A file glob: without a slash it matches names, with a slash paths.
 #[derive(Debug)]
 pub(crate) struct FileGlob {
     matcher: GlobMatcher,
     matches_name: bool,
-    /// What names a folder means all below it.
+    /// A glob that names a folder covers everything below it.
     folder_matcher: Option<GlobMatcher>,
 }
 

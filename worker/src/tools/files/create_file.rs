@@ -1,4 +1,4 @@
-//! `create_file`: a new file and the folders above it.
+//! `create_file`: creates a new file and its parent folders.
 
 use docket_schema::{ids::BlobHash, tool::LineCounts};
 use schemars::JsonSchema;
@@ -55,7 +55,7 @@ pub(crate) async fn run(context: ToolContext<'_>, args: CreateFileArgs) -> ToolO
             out.facts.lines =
                 Some(LineCounts { added: u32::try_from(lines).unwrap_or(u32::MAX), removed: 0 });
             out.facts.changed.push(path.clone());
-            out.with_seen_file(path, BlobHash::of(args.content.as_bytes()))
+            out.with_seen_file(path, BlobHash::hash_bytes(args.content.as_bytes()))
         }
         Err(FileError::Exists(path))
             if load_file(context.root, &path).is_ok_and(|file| file.bytes.trim_ascii().is_empty()) =>
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!((w.read_file("src/deep/a.rs").as_str(), out.facts.changed.len()), ("fn a() {}\n", 1));
         let again = w.call_tool(NAME, args);
         assert!(again.is_error && again.text().contains("edit_file"), "{}", again.text());
-        // What a call made may be edited without being read again.
+        // A file created by a call can be edited without reading it first.
         let edit = json!({"path": "src/deep/a.rs", "edits": [{"search": "fn a", "replace": "fn b"}]});
         assert!(!w.call_tool("edit_file", edit).is_error);
     }

@@ -1,4 +1,4 @@
-//! `edit_file`: search/replace edits of a file that was read, through the edit engine.
+//! `edit_file`: applies search/replace edits to a file that was read, using the edit engine.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ pub(crate) const DESCRIPTION: &str = "Changes a file that was read before. Each 
     the change. All edits are matched against the file as it is now, and all are made or none. Answers with a \
     unified diff.";
 
-/// Characters of the diff that are shown.
+/// Longest diff shown, in characters.
 const DIFF_CHARS_MAX: usize = 8000;
 
 #[derive(Deserialize, JsonSchema)]
@@ -98,11 +98,11 @@ async fn apply_edits(context: ToolContext<'_>, args: EditFileArgs) -> Result<Too
         outcome.facts.changed.push(path.clone());
     }
     outcome.facts.edit_level = Some(applied.loosest_level());
-    Ok(outcome.with_seen_file(path.clone(), BlobHash::of(&after)))
+    Ok(outcome.with_seen_file(path.clone(), BlobHash::hash_bytes(&after)))
 }
 
-/// What the edit engine works on: the file's bytes, or its text in UTF-8 where it is in another encoding.
-/// That is certain to come back to the same bytes where nothing is changed.
+/// Returns what the edit engine works on: the file's bytes, or its text as UTF-8 if it has another encoding. The text
+/// is guaranteed to encode back to the same bytes if nothing is changed.
 pub(crate) fn editable_text<'a>(
     path: &WorkspacePath,
     bytes: &'a [u8],
@@ -124,7 +124,7 @@ pub(crate) fn editable_text<'a>(
     }
 }
 
-/// The file's bytes of what the edit engine made.
+/// Encodes the edit engine's result as the file's bytes.
 pub(crate) fn encode_edited<'a>(
     path: &WorkspacePath,
     encoding: TextEncoding,
@@ -143,7 +143,7 @@ pub(crate) fn encode_edited<'a>(
     Ok(bytes.into())
 }
 
-/// The edits of a call, from whichever of the two arguments holds them.
+/// Returns the edits of a call, from whichever of the two arguments has them.
 fn planned_edits(path: &str, edits: Option<Vec<EditArgs>>, patch: Option<&str>) -> Result<Vec<Edit>, String> {
     match (edits, patch.filter(|patch| !patch.trim().is_empty())) {
         (Some(edits), None) => Ok(edits.into_iter().map(Edit::from).collect()),
@@ -165,7 +165,7 @@ fn edit_outcome(name: &str, before: &[u8], applied: &docket_edit::AppliedEdits, 
     outcome_with_diff(&head, name, before, &applied.after)
 }
 
-/// An answer of a change: its head, then what it changed.
+/// Builds the answer for a change: the heading, then the diff.
 pub(crate) fn outcome_with_diff(head: &str, name: &str, before: &[u8], after: &[u8]) -> ToolOutcome {
     let diff = docket_edit::unified_diff(name, before, after);
     let lines = count_changed_lines(&diff);
@@ -309,7 +309,7 @@ mod tests {
             let out = w.call_tool(NAME, edit("zwei \u{fc}", "zw\u{f6}lf \u{fc}"));
             assert!(!out.is_error && out.text().contains("+zw\u{f6}lf \u{fc}"), "{}", out.text());
             assert_eq!(std::fs::read(w.full_path(path)).expect("reads"), after, "{path}");
-            // What it wrote counts as read: the hash is that of the bytes, not of the text.
+            // What it wrote counts as read: the hash covers the encoded bytes, not the text.
             assert!(!w.call_tool(NAME, edit("zw\u{f6}lf", "zwei")).is_error);
             assert_eq!(std::fs::read(w.full_path(path)).expect("reads"), before, "{path}");
         }
@@ -321,7 +321,7 @@ mod tests {
             out.text()
         );
         assert_eq!(std::fs::read(w.full_path("latin")).expect("reads"), latin(text));
-        // Half a character of UTF-16, and half a unit: no text that comes back to the byte.
+        // Half a UTF-16 surrogate pair, and half a code unit: such text does not encode back to the same bytes.
         for bad in [&b"\xff\xfea\0\0\xd8b\0"[..], b"\xff\xfea\0b"] {
             w.write_file("half", bad);
             w.call_tool("read_file", json!({"path": "half"}));
@@ -333,7 +333,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// Whatever bytes a file has: an edit that is made changes its line and no other byte.
+        /// Whatever bytes a file contains, a successful edit changes its line and no other byte.
         #[test]
         fn edit_of_any_bytes_changes_only_its_line(
             before in prop::collection::vec(any::<u8>(), 0..60), after in prop::collection::vec(any::<u8>(), 0..60)
@@ -363,7 +363,7 @@ mod tests {
         let told = text.lines().nth(1).expect("a second line");
         assert!(told.starts_with("syntax: the edit adds 1 error (Python), at line 2, "), "{told}");
         assert!(told.ends_with(": return g(a, 1"), "{told}");
-        // What is not made worse is nobody's news, and mending is always allowed.
+        // An edit that does not make the file worse needs no remark, and fixing it is always allowed.
         w.settings.refuse_syntax_errors = true;
         let out = w.call_tool(NAME, edit("def f(a)", "def f(a, b)"));
         assert!(!out.is_error && !out.text().contains("syntax:"), "{}", out.text());
@@ -377,7 +377,7 @@ mod tests {
         );
         assert!(out.facts.changed.is_empty() && out.facts.error_signature.is_some());
         assert_eq!(w.read_file("a.py"), "def f(a, b):\n    return g(a, 1)\n");
-        // What the language's own parser takes is never refused: here the grammar is behind it.
+        // An edit that the language's own parser accepts is never refused: here the grammar is outdated.
         if has_program("rustfmt") {
             let ahead = crate::tools::checks::syntax_check::NEWER_RUST;
             assert!(matches!(

@@ -1,4 +1,4 @@
-//! A part of a file that is too large to be held: found by one pass over it, in bounded memory.
+//! Extracts part of a file that is too large for memory, in a single pass with bounded memory.
 
 use std::{
     collections::VecDeque,
@@ -7,45 +7,44 @@ use std::{
 
 use docket_schema::ids::BlobHash;
 
-/// Largest file that is passed over, in bytes: the pass takes about a second for each of them.
+/// Largest file that is scanned, in bytes: about a second per gigabyte.
 pub(crate) const SCANNED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-/// Bytes of a line that are kept.
+/// Most bytes kept of a line.
 const LINE_BYTES_MAX: usize = 4000;
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// A line of which at least the beginning is there.
+/// A line of which at least the beginning is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct LongLine {
-    /// Its beginning, without its break.
+    /// Its beginning, without the line ending.
     pub(crate) prefix: Vec<u8>,
-    /// All its bytes, without its break.
+    /// Length in bytes, without the line ending.
     pub(crate) byte_len: u64,
 }
 
-/// Which lines are wanted.
+/// The requested lines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LineSelection {
-    /// The first one, from 1.
+    /// First line, from 1.
     pub(crate) first_line: u64,
-    /// How many from there.
+    /// Number of lines from there.
     pub(crate) count: u64,
-    /// How many of the last ones of the file, as far as they lie behind those.
+    /// Number of lines from the end of the file, not counting those above.
     pub(crate) tail_count: usize,
 }
 
-/// What a pass found.
+/// Result of a scan.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScanResult {
     pub(crate) lines: Vec<LongLine>,
     pub(crate) tail: VecDeque<LongLine>,
-    /// Lines of the whole file.
+    /// Number of lines in the whole file.
     pub(crate) total_lines: u64,
-    /// Its first bytes.
+    /// The first bytes of the file.
     pub(crate) first_bytes: Vec<u8>,
     pub(crate) hash: Option<BlobHash>,
 }
 
-/// Passes over all of `file`.
 pub(crate) fn scan_lines(file: impl Read, wanted: LineSelection) -> io::Result<ScanResult> {
     let mut file = file.take(SCANNED_BYTES_MAX);
     let mut found = ScanResult::default();
@@ -115,10 +114,10 @@ mod tests {
         let found = scan_lines(text.as_slice(), LineSelection { first_line: 2, count: 1, tail_count: 0 })
             .expect("reads");
         assert_eq!((found.lines[0].prefix.len(), found.lines[0].byte_len), (LINE_BYTES_MAX, 1_000_000));
-        assert_eq!((found.total_lines, found.hash), (3, Some(BlobHash::of(&text))));
+        assert_eq!((found.total_lines, found.hash), (3, Some(BlobHash::hash_bytes(&text))));
     }
 
-    /// Hands out a few bytes at a time.
+    /// A reader that returns a few bytes at a time.
     struct SlowReader<'a>(&'a [u8], usize);
 
     impl Read for SlowReader<'_> {

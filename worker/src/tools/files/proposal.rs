@@ -1,7 +1,7 @@
-//! The one way in which file tools change a file (E9): a proposal, bound to the hash of what it changes; its dry run;
-//! its commit, atomic, which refuses where the file is no longer what the proposal was made for.
+//! Transaction by which file tools change a file (E9): a proposal bound to the hash of the old content, its dry run,
+//! and an atomic commit that refuses if the file has changed since the proposal.
 //!
-//! Every tool that writes a file's bytes goes through here, so that what is refused to one is refused to all.
+//! Every tool that writes a file's bytes uses it, so that all of them refuse the same changes.
 
 use docket_schema::{content::WorkspacePath, redact};
 
@@ -21,24 +21,24 @@ use docket_edit::new_file_markup_reason;
 /// Largest file that a model may write in one call, in bytes.
 pub(crate) const CONTENT_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// What a call is about to make of a file.
+/// A change of a file that a call proposes.
 pub(crate) struct FileProposal<'a> {
     context: ToolContext<'a>,
     pub(crate) path: WorkspacePath,
-    /// The file it is bound to; none where it makes a new one.
+    /// The file it is bound to; `None` if it creates a new one.
     old_file: Option<LoadedFile>,
 }
 
 impl<'a> FileProposal<'a> {
-    /// A new file.
+    /// Proposes a new file.
     pub(crate) const fn for_new_file(context: ToolContext<'a>, path: WorkspacePath) -> Self {
         Self { context, path, old_file: None }
     }
 
-    /// A change of a file that this run has read and that is still what it read (A10).
+    /// Proposes a change of a file that this run has read and that is unchanged since (A10).
     ///
     /// # Errors
-    /// The refusal, for the model.
+    /// Returns the refusal for the model.
     pub(crate) fn for_read_file(context: ToolContext<'a>, path: WorkspacePath) -> Result<Self, String> {
         let loaded = load_file(context.root, &path)
             .map_err(|error| path_suggestions::format_file_error(context.root, &error))?;
@@ -51,16 +51,16 @@ impl<'a> FileProposal<'a> {
         }
     }
 
-    /// The file's bytes; none of a new one.
+    /// The file's current bytes; empty for a new file.
     pub(crate) fn old_bytes(&self) -> &[u8] {
         self.old_file.as_ref().map_or(&[], |old| &old.bytes)
     }
 
-    /// Says whether `after` may stand in place of `before`, both as text: whether it leaves of a configuration what it
-    /// must, and what the language's grammar says. Gives the remark for the model, a line with its break or nothing.
+    /// Checks whether `after` may replace `before`, both as text: that enough of a configuration file is kept, and
+    /// what the syntax check says. Returns the remark for the model: one line with its newline, or nothing.
     ///
     /// # Errors
-    /// The refusal, for the model.
+    /// Returns the refusal for the model.
     pub(crate) async fn dry_run(&self, before: Option<&[u8]>, after: &[u8]) -> Result<String, String> {
         let path = &self.path;
         if let Some(before) = before
@@ -77,7 +77,7 @@ impl<'a> FileProposal<'a> {
     /// Writes `bytes` as the whole file.
     ///
     /// # Errors
-    /// [`FileError`]: nothing is changed then; [`FileError::Raced`] where the file is another by now.
+    /// Returns a [`FileError`] and leaves the file unchanged; [`FileError::Raced`] if the file has changed since.
     pub(crate) fn commit(&self, bytes: &[u8]) -> Result<(), FileError> {
         match &self.old_file {
             Some(old) => replace_file(self.context.root, &self.path, old, bytes),
@@ -86,11 +86,11 @@ impl<'a> FileProposal<'a> {
     }
 }
 
-/// Refuses text that no file is to hold: too much of it, marks of secrets, and the frames in which models are shown
+/// Refuses text that does not belong in a file: too much of it, redaction marks, and the frames in which models see
 /// files. `field` is the argument it came in, `given` the path as the model wrote it.
 ///
 /// # Errors
-/// The refusal, for the model.
+/// Returns the refusal for the model.
 pub(crate) fn check_content(field: &str, given: &str, content: &str, undone: &str) -> Result<(), String> {
     if content.len() > CONTENT_BYTES_MAX {
         return Err(format!("`{field}` has {} bytes, more than {CONTENT_BYTES_MAX}", content.len()));
@@ -114,7 +114,7 @@ mod tests {
     const CONFIG: &str =
         "[project]\nname = \"a\"\nversion = \"1\"\ndependencies = []\n\n[tool.ruff]\nline-length = 99\n";
 
-    /// The tools that give a file other bytes, each with a call that makes `line` of the file's last one.
+    /// The tools that change a file's bytes, each with a call that makes `line` its last line.
     fn calls(path: &str, old: &str, line: &str) -> Vec<(&'static str, Value)> {
         let last = old.trim_end().lines().last().unwrap_or_default();
         let whole = old.replace(last, line);

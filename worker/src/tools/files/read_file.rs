@@ -1,4 +1,4 @@
-//! `read_file`: numbered lines of a file, the middle of a long one summarized.
+//! `read_file`: numbered lines of a file, with the middle of a long file summarized.
 
 use docket_schema::{content::WorkspacePath, message::CallId, tool::LineRange};
 use schemars::JsonSchema;
@@ -21,16 +21,15 @@ use crate::tools::{
     },
 };
 
-/// The name.
 pub const NAME: &str = "read_file";
 pub(crate) const DESCRIPTION: &str = "Reads a file of the workspace with line numbers. Files of more than 500 \
     lines are answered with their first and last 50 and a table of contents of what lies between; give start_line \
     and end_line to see that part. What was shown and has not changed is not shown again. A file must be read \
     before it is edited.";
 
-/// Characters of a line that are shown.
+/// Most characters shown per line.
 const LINE_CHARS_MAX: usize = 1000;
-/// Characters of one answer: a file of few but long lines must not fill the context.
+/// Longest answer, in characters: a file with few but long lines must not fill the context.
 const ANSWER_CHARS_MAX: usize = 60_000;
 /// Lines shown at each end of a long file.
 const EDGE_LINES: u64 = 50;
@@ -80,7 +79,7 @@ fn read_path(context: ToolContext<'_>, args: &ReadFileArgs) -> Result<ToolOutcom
     Ok(answer.into_outcome().with_seen_file(path, loaded.hash))
 }
 
-/// What an earlier call put out. Nothing enters the read set: it is no file.
+/// Reads an earlier call's output. Nothing is added to the read set, because it is not a file.
 fn read_full_output(
     context: ToolContext<'_>,
     args: &ReadFileArgs,
@@ -104,12 +103,12 @@ fn read_full_output(
     let mut answer = NumberedAnswer::new(&args.path, (first, last), lines.len() as u64, None);
     let whole = ShownFile { name: args.path.clone(), text: &text, lines: &lines };
     whole.append_range(first, last, context.settings.read_lines_max, &mut answer);
-    // Lines of a file are remembered as shown, and not shown again; these belong to none.
+    // Shown lines of a file are remembered and not shown again; these lines belong to no file.
     answer.shown_lines.clear();
     Ok(answer.into_outcome())
 }
 
-/// What is told of a file that is no text.
+/// Formats the error for a file that is not text.
 fn not_text_error(path: &WorkspacePath, kind: &str, bytes: u64) -> String {
     format!(
         "`{path}` is {kind} of {}, and is not shown as text: a command can look into it (file, strings, od, unzip -l)",
@@ -117,7 +116,7 @@ fn not_text_error(path: &WorkspacePath, kind: &str, bytes: u64) -> String {
     )
 }
 
-/// What can be shown of a file that is larger than what tools hold.
+/// Reads the requested part of a file that is too large to load.
 fn read_large_file_part(
     context: ToolContext<'_>,
     args: &ReadFileArgs,
@@ -218,7 +217,7 @@ fn line_range(args: &ReadFileArgs, total: u64) -> Result<Option<(u64, u64)>, Str
     Ok(Some((first, last)))
 }
 
-/// A file as it is held.
+/// A loaded file.
 struct ShownFile<'a> {
     name: String,
     text: &'a str,
@@ -266,7 +265,7 @@ impl ShownFile<'_> {
     }
 }
 
-/// An answer as it is written.
+/// An answer under construction.
 struct NumberedAnswer {
     text: String,
     shown_lines: Vec<LineRange>,
@@ -410,7 +409,7 @@ mod tests {
                 "broken",
                 "(not all of it is UTF-8: bytes that are not are shown as \u{fffd})\n     1| \u{e9}\u{e9} \u{fffd}\n",
             ),
-            // Nothing in a file hides what stands before it.
+            // Nothing in a file can hide the text before it.
             ("mac", "     1| one\\u{d}two\\u{1b}[2K\n"),
         ] {
             let out = w.call_tool(NAME, json!({"path": path}));

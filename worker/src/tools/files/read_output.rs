@@ -1,8 +1,8 @@
-//! `read_output`: the whole output of an earlier call, window by window.
+//! `read_output`: reads the full output of an earlier call, window by window.
 //!
-//! A result that was shown in part, or that was made shorter since, stays in the log whole; its call is its reference.
-//! What can be read is what belongs to this run and to the history that it stands on: the driver puts nothing else at
-//! hand ([`crate::calls::whole_output`]).
+//! A result that was shown in part, or compacted since, remains complete in the log; its call is its reference.
+//! Readable are results of this run and of the history that it builds on: the run loop loads nothing else
+//! ([`crate::calls::requested_full_output`]).
 
 use docket_schema::message::CallId;
 use schemars::JsonSchema;
@@ -19,9 +19,9 @@ pub(crate) const DESCRIPTION: &str = "Reads the whole output of an earlier call 
     only in part: so many lines from a line on, or so many bytes from a byte on.";
 
 const LINES_DEFAULT: u64 = 200;
-/// Characters of a line that are shown.
+/// Most characters shown per line.
 const LINE_CHARS_MAX: usize = 2000;
-/// Characters of one answer.
+/// Longest answer, in characters.
 const ANSWER_CHARS_MAX: usize = 40_000;
 
 #[derive(Deserialize, JsonSchema)]

@@ -1,5 +1,5 @@
-//! `show_changes`: what the workspace differs in from the tree that the run began with. The runtime calls it; no model is
-//! told of it. The figures stand in the result's facts, for engines; the text is for whoever reviews.
+//! `show_changes`: differences between the workspace and the tree that the run began with. Called by the runtime and
+//! not offered to any model. The figures are in the result's facts, for engines; the text is for reviewers.
 
 use docket_schema::{
     artifact::{FileChangeKind, FileDiff, Hunk, WorkspaceChanges},
@@ -18,19 +18,18 @@ use crate::tools::{
 };
 use docket_edit::unified_diff;
 
-/// The name.
 pub const NAME: &str = "show_changes";
 pub(crate) const DESCRIPTION: &str = "Shows what differs from the tree that the run began with.";
 
-/// Bytes of the text: what a reviewer's request can hold beside the rest.
+/// Longest text, in bytes: it must fit into a reviewer's request along with everything else.
 const TEXT_BYTES_MAX: usize = 96 * 1024;
-/// Bytes of one file's difference: none that somebody generated is to hide the others.
+/// Longest diff of one file, in bytes: a generated file must not hide the others.
 const FILE_DIFF_BYTES_MAX: usize = 24 * 1024;
-/// Files that are named of those that are not shown.
+/// Most files named among those that are not shown.
 const NAMED_FILES_MAX: usize = 40;
 /// Largest file that is compared line by line, in bytes.
 const COMPARED_BYTES_MAX: usize = 1024 * 1024;
-/// Places that are listed: an event holds them.
+/// Most hunks listed, because an event holds them.
 const HUNKS_MAX: usize = 500;
 
 #[derive(Deserialize, JsonSchema)]
@@ -81,7 +80,7 @@ pub(crate) fn run(context: ToolContext<'_>, args: &ShowChangesArgs) -> ToolOutco
     outcome
 }
 
-/// What happened to a file, whether it can be executed where that changed, and its diff; none where it is as it was.
+/// Describes a file's change: its kind, its executable bit if that changed, and its diff; `None` if it is unchanged.
 fn compare_with_base(
     context: ToolContext<'_>,
     path: &WorkspacePath,
@@ -117,24 +116,24 @@ fn compare_with_base(
     let (before, now) = (before.unwrap_or_default(), now.as_deref().unwrap_or_default());
     match (decode_text(before), decode_text(now)) {
         (Some(before), Some(now)) => {
-            // Struck out before anything is cut: half a secret has no shape.
+            // Redact before truncating: half a secret would no longer be recognized.
             let seen = |text: &str| context.settings.redactor.redact_text(text).into_owned();
             let (before, now) = (seen(&before), seen(&now));
             Some((change, mode, unified_diff(&path.to_string(), before.as_bytes(), now.as_bytes())))
         }
-        // That it was made or is gone is told nevertheless.
+        // An added or deleted file is reported nevertheless.
         _ if change == FileChangeKind::Modified => opaque,
         _ => Some((change, mode, String::new())),
     }
 }
 
-/// That a file can be executed now, or cannot any more.
+/// Describes a change of the executable bit.
 fn describe_mode_change(path: &WorkspacePath, is_executable: bool) -> String {
     let now = if is_executable { "can be executed now" } else { "cannot be executed any more" };
     format!("{path}: {now}\n")
 }
 
-/// A file's difference as far as it is shown.
+/// Formats a file's diff, truncated to its limit.
 fn format_file_diff(
     path: &WorkspacePath,
     (change, mode): (FileChangeKind, Option<bool>),
@@ -178,7 +177,7 @@ const fn describe_undiffed_change(change: FileChangeKind) -> &'static str {
     }
 }
 
-/// Lines added and removed. The two lines of the head are none.
+/// Counts added and removed lines, without the two header lines.
 fn count_changed_lines(diff: &str) -> (u32, u32) {
     let body = || diff.lines().skip(2);
     let number =
@@ -186,7 +185,7 @@ fn count_changed_lines(diff: &str) -> (u32, u32) {
     (number('+'), number('-'))
 }
 
-/// The place that a line of a unified diff opens: all other lines begin with a blank or a sign.
+/// Parses a hunk header of a unified diff: all other lines begin with a blank or a sign.
 fn parse_hunk_header(path: &WorkspacePath, line: &str) -> Option<Hunk> {
     let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
     let (new, _) = rest.split_once(" @@")?;

@@ -1,7 +1,7 @@
-//! `show_file`: a file as it is, for a role that changes it. The runtime calls it; no model is told of it.
+//! `show_file`: shows a file to a role that changes it. Called by the runtime and not offered to any model.
 //!
-//! Of a file that is larger than the role may be given, the parts are shown that speak of what is to be changed: whole
-//! lines, as they stand, with a mark where some are left out. A patch of quoted lines needs no others.
+//! Of a file that exceeds the role's limit, the parts relevant to the change are shown: full lines, unchanged, with a
+//! mark for each omission. A patch that quotes lines needs no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +19,12 @@ use crate::tools::{
     text::encoding::{FileContent, classify_content},
 };
 
-/// The name.
 pub const NAME: &str = "show_file";
 pub(crate) const DESCRIPTION: &str = "Shows a file as it is.";
-/// What is answered where there is no such file, which is no error: it is to be made.
+/// Answer if the file does not exist, which is not an error: it is to be created.
 pub const NO_SUCH_FILE: &str = "(there is no such file yet)";
 
-/// Most of a file that is shown, in bytes: what a request can hold.
+/// Most bytes shown of a file: what fits into a request.
 const SHOWN_BYTES_MAX: usize = 400 * 1024;
 
 #[derive(Deserialize, JsonSchema)]
@@ -60,28 +59,28 @@ fn show_file(context: ToolContext<'_>, args: &ShowFileArgs) -> Result<ToolOutcom
     if text.len() > most {
         let parts = args.about.as_ref().and_then(|about| relevant_excerpt(&text, about, most));
         if let Some(parts) = parts {
-            return Ok(ToolOutcome::ok(parts).with_seen_file(path, BlobHash::of(&loaded.bytes)));
+            return Ok(ToolOutcome::ok(parts).with_seen_file(path, BlobHash::hash_bytes(&loaded.bytes)));
         }
         return Err(format!(
             "`{path}` has {} bytes, more than the {most} that can be shown whole",
             text.len()
         ));
     }
-    Ok(ToolOutcome::ok(text).with_seen_file(path, BlobHash::of(&loaded.bytes)))
+    Ok(ToolOutcome::ok(text).with_seen_file(path, BlobHash::hash_bytes(&loaded.bytes)))
 }
 
-/// Lines around a place, and those of a file's beginning, where its imports stand.
+/// Lines shown around a match, and at the beginning of a file, where its imports are.
 const CONTEXT_LINES: usize = 12;
 const HEAD_LINES: usize = 20;
-/// Bytes that the marks between parts may take, of what is to be shown.
+/// Bytes reserved for the marks between parts.
 const MARK_BYTES: usize = 64;
 
-/// The lines of `text` that speak of `about`, with those around them, as many as `most` bytes hold; none where not even
-/// the first of them fits.
+/// Returns the lines of `text` relevant to `about` with their context, up to `most` bytes; `None` if not even the
+/// first part fits.
 fn relevant_excerpt(text: &str, about: &str, most: usize) -> Option<String> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let wanted: BTreeSet<&str> = identifiers_in(about).collect();
-    // A word that stands everywhere tells no place from another.
+    // A word that occurs everywhere does not distinguish places.
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     for word in lines.iter().flat_map(|line| identifiers_in(line)).filter(|word| wanted.contains(word)) {
         *times.entry(word).or_default() += 1;
@@ -94,7 +93,7 @@ fn relevant_excerpt(text: &str, about: &str, most: usize) -> Option<String> {
     let around = places.iter().filter(|(_, worth)| *worth > 0);
     let mut around =
         around.map(|(at, _)| at.saturating_sub(CONTEXT_LINES)..(at + CONTEXT_LINES + 1).min(lines.len()));
-    // The best place comes first: the beginning has what room it leaves.
+    // The best match comes first; the file's beginning gets the remaining space.
     let parts =
         around.next().into_iter().chain(std::iter::once(0..HEAD_LINES.min(lines.len()))).chain(around);
     let mut shown = BTreeSet::new();
@@ -110,7 +109,7 @@ fn relevant_excerpt(text: &str, about: &str, most: usize) -> Option<String> {
     (!shown.is_empty()).then(|| format_excerpt(&lines, &shown))
 }
 
-/// The shown lines, with a mark in place of each part that is left out.
+/// Formats the shown lines, with a mark for each omitted part.
 fn format_excerpt(lines: &[&str], shown: &BTreeSet<usize>) -> String {
     let mut out = String::new();
     let mut next = 0;
@@ -126,12 +125,12 @@ fn format_excerpt(lines: &[&str], shown: &BTreeSet<usize>) -> String {
     out
 }
 
-/// Names in a text: what a place is told by.
+/// Identifiers in a text, by which a place is recognized.
 fn identifiers_in(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| word.len() >= WORD_BYTES_MIN)
 }
 
-/// Shorter words stand everywhere.
+/// Shorter words occur everywhere.
 const WORD_BYTES_MIN: usize = 3;
 
 #[cfg(test)]
@@ -176,7 +175,7 @@ mod tests {
             assert!(shown.contains(holds), "{holds}: {shown}");
         }
         assert!(!shown.contains("filler_100()") && !shown.contains("filler_399()"));
-        // What is shown in part can be changed.
+        // A file that is shown in part can be changed.
         let patch = json!({"path": "big.py", "patch": "*** Begin Patch\n*** Update File: big.py\n@@\n-def total(rows): return 0\n+def total(rows): return sum(rows)\n*** End Patch"});
         let out = w.call_tool("edit_file", patch);
         assert!(!out.is_error, "{}", out.text());

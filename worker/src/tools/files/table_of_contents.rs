@@ -1,20 +1,20 @@
-//! A table of contents of the lines of a file that `read_file` does not show: what they define, with line
-//! numbers. By a grammar where one fits, else by the look of each line. Pure.
+//! Table of contents for the lines that `read_file` omits: their definitions with line numbers. Uses a grammar if one
+//! fits, otherwise the look of each line. Pure.
 
 use crate::syntax::{OutlineEntry, outline};
 use crate::tools::text::output::{cut_line, escape_hidden};
 
-/// Entries of one table: what is deepest goes first where there are more.
+/// Most entries in one table; the deepest are dropped first.
 const ENTRIES_MAX: usize = 60;
-/// Characters of a line that are shown.
+/// Most characters shown per line.
 const LINE_CHARS_MAX: usize = 100;
 
-/// The entries for the lines `from` to `to`, each a line with its break; and how many more there are.
+/// Formats the entries for the lines `from` to `to`, one per line; also returns how many were omitted.
 pub(crate) fn format_contents(path: &str, text: &str, lines: &[&str], from: u64, to: u64) -> (String, usize) {
     let within = |all: Vec<OutlineEntry>| -> Vec<OutlineEntry> {
         all.into_iter().filter(|found| (from..=to).contains(&found.line)).collect()
     };
-    // A grammar that fits in no place of them says nothing.
+    // A grammar that fits none of the lines is of no use.
     let parsed = outline(path, text.as_bytes()).map(within).filter(|found| !found.is_empty());
     let mut within = parsed.unwrap_or_else(|| within(guess_definitions(path, lines)));
     let total = within.len();
@@ -34,7 +34,7 @@ pub(crate) fn format_contents(path: &str, text: &str, lines: &[&str], from: u64,
     (shown.collect(), total - within.len())
 }
 
-/// What lines look like definitions, or headings of a document.
+/// Guesses definitions, or headings of a document, from the look of lines.
 fn guess_definitions(path: &str, lines: &[&str]) -> Vec<OutlineEntry> {
     let is_document = path.ends_with(".md") || path.ends_with(".markdown");
     let mut fenced = false;
@@ -53,7 +53,7 @@ fn heading_depth(line: &str) -> Option<usize> {
     ((1..=6).contains(&marks) && line[marks..].starts_with(' ')).then(|| marks - 1)
 }
 
-/// How deep a line that defines something is indented.
+/// Indentation depth of a line that defines something.
 fn definition_depth(line: &str) -> Option<usize> {
     let indent = line.len() - line.trim_start().len();
     if indent > 8 {

@@ -1,4 +1,4 @@
-//! Runs a git command that a call comes to.
+//! Runs the git command of a tool call.
 
 use docket_schema::tool::RecoveryClass;
 use serde_json::Value;

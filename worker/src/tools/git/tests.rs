@@ -1,4 +1,4 @@
-//! The git tools on a real repository.
+//! Runs the git tools on a real repository.
 
 use serde_json::json;
 
@@ -82,7 +82,7 @@ fn changed_new_and_deleted_files_are_staged_by_name() {
     assert!(!out.is_error && out.facts.may_have_changed_tree, "{}", out.text());
     let status = w.call_tool("git_status", json!({}));
     assert!(status.text().ends_with("M  a\nA  \"a b;c\"\nD  gone\n"), "{}", status.text());
-    // What is not there is told, and one path in place of a list is one.
+    // A missing path is reported, and a single path is accepted in place of a list.
     assert!(w.call_tool("git_add", json!({"paths": ["nowhere"]})).is_error);
     assert!(w.call_tool("git_add", json!({"paths": "a"})).is_error);
 }
@@ -119,7 +119,7 @@ fn switching_branches_loses_no_change() {
     let out = w.call_tool("git_checkout", json!({"branch": "other"}));
     assert!(out.is_error && out.text().contains("would be overwritten"), "{}", out.text());
     assert_eq!(w.read_file("a"), "mine\n");
-    // A file's name is no branch.
+    // A file name is not a branch.
     assert!(w.call_tool("git_checkout", json!({"branch": "a"})).is_error);
     assert_eq!(w.read_file("a"), "mine\n");
 }
@@ -155,7 +155,7 @@ fn commit_has_dockets_name_and_a_literal_message() {
     let want = format!("stdout:\ndocket <docket@localhost> docket\n{words}\n");
     assert!(told.text().contains(&want), "{}", told.text());
     assert!(!w.full_path("ran").exists());
-    // Nothing is left to commit: that is told, and is no success.
+    // Nothing is left to commit: that is reported as a failure.
     let out = w.call_tool("git_commit", json!({"message": "again"}));
     assert!(out.is_error && out.text().contains("nothing to commit"), "{}", out.text());
     assert!(w.call_tool("git_commit", json!({"message": "x".repeat(16 * 1024 + 1)})).is_error);

@@ -1,4 +1,4 @@
-//! `memory_delete`: forgets a key.
+//! `memory_delete`: deletes a key.
 
 use docket_schema::api::{MemoryOperation, RunMemoryResponse};
 use schemars::JsonSchema;

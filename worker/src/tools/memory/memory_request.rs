@@ -1,4 +1,4 @@
-//! What the memory tools share.
+//! Shared parts of the memory tools.
 
 use docket_schema::{
     api::{MemoryOperation, MemoryScopeKind, RunMemoryRequest, RunMemoryResponse},
@@ -27,7 +27,7 @@ impl From<MemoryScope> for MemoryScopeKind {
     }
 }
 
-/// Asks, and makes an answer of what comes.
+/// Sends a request and turns the reply into an answer.
 pub(super) async fn send_request(
     context: ToolContext<'_>,
     tool: &str,
@@ -35,7 +35,7 @@ pub(super) async fn send_request(
     act: MemoryOperation,
     told: impl FnOnce(RunMemoryResponse) -> Result<String, String>,
 ) -> ToolOutcome {
-    // A call outside of a run has none, and none to be told from.
+    // A call outside of a run has no id, and needs none to be distinguished.
     let call = context.call.cloned().unwrap_or_else(|| CallId(String::new()));
     let request = RunMemoryRequest { call, scope: scope.unwrap_or_default().into(), act };
     match context.memory.execute(request).await.and_then(told) {
@@ -44,7 +44,7 @@ pub(super) async fn send_request(
     }
 }
 
-/// What is said of an answer to another question: a coordinator of another version.
+/// Error for a reply of the wrong kind: the coordinator has another version.
 pub(super) fn unexpected_response(_: RunMemoryResponse) -> Result<String, String> {
     Err("the coordinator answered something else than was asked; is it of the same version?".to_owned())
 }

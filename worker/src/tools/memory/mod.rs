@@ -1,6 +1,6 @@
-//! The tools of the wide set for what is remembered beyond a run: kept by the coordinator, for a repository or a queue.
+//! Memory tools of the wide set: values that outlive a run, stored by the coordinator per repository or queue.
 //!
-//! There is no tool to list keys: `memory_recall` without a key does.
+//! There is no tool to list keys: `memory_recall` without a key does that.
 
 mod memory_request;
 

@@ -1,4 +1,4 @@
-//! `memory_recall`: what is remembered under a key; without one, the keys.
+//! `memory_recall`: returns the value of a key; without a key, lists the keys.
 
 use docket_schema::api::{MemoryKey, MemoryOperation, RunMemoryResponse};
 use schemars::JsonSchema;
@@ -30,7 +30,7 @@ pub(in super::super) struct MemoryRecallArgs {
     scope: Option<MemoryScope>,
 }
 
-/// Keys that one answer names: of more the first by name, and how to go on.
+/// Most keys in one answer: of more, the first by name, and how to continue.
 const KEYS_SHOWN_MAX: usize = 200;
 
 pub(in super::super) async fn run(context: ToolContext<'_>, args: MemoryRecallArgs) -> ToolOutcome {
@@ -91,7 +91,7 @@ mod tests {
         assert!(
             text.ends_with("[… 800 more keys: `after` = `k0199` goes on …]\n") && text.lines().count() == 202
         );
-        // From list to list every key is seen once.
+        // Successive lists show every key once.
         let (mut seen, mut after) = (Vec::new(), String::new());
         loop {
             let text = format_keys(keys.clone(), &after);

@@ -1,4 +1,4 @@
-//! `memory_save`: something to be remembered beyond the run.
+//! `memory_save`: stores a value beyond the run.
 
 use docket_schema::{
     api::{MemoryOperation, RunMemoryResponse},
@@ -30,7 +30,7 @@ pub(in super::super) struct MemorySaveArgs {
 
 pub(in super::super) async fn run(context: ToolContext<'_>, args: MemorySaveArgs) -> ToolOutcome {
     let MemorySaveArgs { key, value, scope } = args;
-    // Told here as the coordinator would: without a word to it.
+    // Rejected here as the coordinator would reject it, without a request.
     if !is_memory_key(&key) {
         return ToolOutcome::error(
             NAME,
@@ -63,8 +63,8 @@ mod tests {
 
     use super::{super::super::testing::TestWorkspace, *};
 
-    /// What is wrong with a call is told before anything is asked of the coordinator; what comes of a right one is
-    /// tested with a real one (`tests/it/tool_set.rs`).
+    /// Invalid calls are rejected before any request to the coordinator; valid ones are tested with a real
+    /// coordinator (`tests/it/tool_set.rs`).
     #[test]
     fn invalid_keys_and_values_are_rejected_at_once() {
         let mut w = TestWorkspace::new(&[]);

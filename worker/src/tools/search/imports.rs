@@ -1,12 +1,12 @@
-//! Which files of a project use which others: read from their import lines, by the usual rules of each language. Pure,
-//! and no more than a picture for who plans: what it cannot resolve to a file of the project it leaves out.
+//! Import graph of a project, from import lines and each language's usual rules. Pure. A rough picture for planning:
+//! imports that do not resolve to a file of the project are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// File → the files that it uses.
+/// Maps a file to the files that it imports.
 pub(crate) type ImportGraph = BTreeMap<String, BTreeSet<String>>;
 
-/// Endings of files whose imports are read.
+/// Whether a file's extension is one whose imports are read.
 pub(crate) fn is_source_file(path: &str) -> bool {
     import_language(path).is_some()
 }
@@ -31,7 +31,7 @@ fn import_language(path: &str) -> Option<ImportLanguage> {
     })
 }
 
-/// Who uses whom. `files` are all paths there are, `sources` the texts of those that are read.
+/// Builds the graph. `files` are all paths, `sources` the texts of those that are read.
 pub(crate) fn import_graph(files: &BTreeSet<String>, sources: &BTreeMap<String, String>) -> ImportGraph {
     let mut all = ImportGraph::new();
     for (path, text) in sources {
@@ -87,7 +87,7 @@ impl ImportResolver<'_> {
         };
         let names = names.trim_matches(['(', ')', ' ']).split(',');
         let names = names.filter_map(|name| name.split_whitespace().next());
-        // `from a import b`: b is a module of the package, or something in it.
+        // `from a import b`: b is a module of the package or a name in it.
         let dot = if module.ends_with('.') { "" } else { "." };
         let mut found: Vec<String> =
             names.filter_map(|name| self.resolve_python_module(&format!("{module}{dot}{name}"))).collect();
@@ -161,14 +161,14 @@ impl ImportResolver<'_> {
         let path = line.strip_prefix("use crate::")?;
         let words: Vec<&str> = path.split("::").map(|word| word.trim_matches(['{', ';', ' ', ','])).collect();
         let root = self.crate_root()?;
-        // The longest part of it that is a module.
+        // The longest prefix that is a module.
         (1..=words.len().min(4)).rev().find_map(|many| {
             let base = join_path(root, &words[..many].join("/"));
             self.first_existing([format!("{base}.rs"), format!("{base}/mod.rs")])
         })
     }
 
-    /// The nearest folder above that is called `src`.
+    /// The nearest parent folder called `src`.
     fn crate_root(&self) -> Option<&str> {
         let mut at = self.folder;
         loop {
@@ -182,12 +182,12 @@ impl ImportResolver<'_> {
         }
     }
 
-    /// A package is a folder: its first file stands for it.
+    /// A Go package is a folder; its first file represents it.
     fn go_import(&self, line: &str) -> Option<String> {
         let line = line.trim();
         let is_import = line.starts_with("import ") || line.ends_with('"');
         let package = line.split('"').nth(1).filter(|package| is_import && package.contains('/'))?;
-        // What stands before the folder is the module's own name.
+        // The part before the folder is the module's own name.
         let ends = package.match_indices('/').map(|(at, _)| &package[at + 1..]);
         ends.filter(|folder| !folder.is_empty())
             .find_map(|wanted| {
@@ -210,7 +210,7 @@ impl ImportResolver<'_> {
     }
 }
 
-/// A relative path from a folder; none where it leads outside.
+/// Resolves a path relative to a folder; `None` if it leads outside.
 fn resolve_relative(folder: &str, relative: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in relative.split('/') {

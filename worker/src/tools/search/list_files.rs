@@ -1,4 +1,4 @@
-//! `list_files`: names and sizes below a folder.
+//! `list_files`: lists names and sizes below a folder.
 
 use std::collections::BTreeMap;
 
@@ -23,10 +23,10 @@ pub(crate) const NAME: &str = "list_files";
 pub(crate) const DESCRIPTION: &str = "Lists files with their sizes, and folders, below a folder of the workspace. What \
     the ignore files name is left out.";
 
-/// Entries of one answer: more is noise, and a pattern or a folder narrows it.
+/// Most entries in one answer: more is noise, and a pattern or folder narrows it down.
 const ENTRIES_MAX: usize = 400;
 
-/// Folders whose left-out entries are counted by name.
+/// Most folders for which omitted entries are counted by name.
 const COUNTED_FOLDERS_MAX: usize = 12;
 
 const DEPTH_DEFAULT: u32 = 3;
@@ -77,7 +77,7 @@ fn list_files(context: ToolContext<'_>, args: &ListFilesArgs) -> Result<String, 
             more.add_entry(folder.as_ref(), &entry.path);
             continue;
         }
-        // Through the handle: a folder that became a link while it was walked gave names from elsewhere.
+        // Through the handle: if a folder became a link during the walk, the name may come from elsewhere.
         let Ok(meta) = context.root.symlink_metadata(os_path(&entry.path)) else { continue };
         shown += 1;
         out.push_str(&printable_text(entry.path.as_bytes()).replace('\n', "\\n"));
@@ -108,13 +108,13 @@ fn list_files(context: ToolContext<'_>, args: &ListFilesArgs) -> Result<String, 
     Ok(out)
 }
 
-/// Whether a walk that gave so many names has gone as far as walks go: the folder and those above it it visits
-/// without giving them.
+/// Whether a walk that returned this many names reached the limit: it also visits the folder and its parents without
+/// returning them.
 fn is_walk_truncated(seen: usize, folder: Option<&WorkspacePath>) -> bool {
     seen + 1 + folder.map_or(0, |folder| folder.components().count()) >= VISITED_MAX
 }
 
-/// Entries beyond those that are shown, by the folder that they lie in.
+/// Entries beyond those shown, counted by folder.
 #[derive(Default)]
 struct OmittedEntries {
     total: usize,
@@ -195,7 +195,7 @@ mod tests {
         }
         let text = w.call_tool(NAME, json!({})).text().into_owned();
         assert_eq!(text.lines().count(), 401);
-        // `a/`, its 450 files, `m/`, `m/n/`, its 30 files, `zz`: 484, of which 400 are shown.
+        // `a/`, its 450 files, `m/`, `m/n/`, its 30 files, `zz`: 484 entries, of which 400 are shown.
         assert!(
             text.ends_with("[… 84 more: 51 in a/, 31 in m/, 2 beside these: give a folder or a pattern …]\n"),
             "{text}"

@@ -1,4 +1,4 @@
-//! The tools that find files and what is in them, and the first look at a workspace.
+//! The tools that search files and their contents, and the initial survey of a workspace.
 
 pub(super) mod imports;
 pub(super) mod list_files;

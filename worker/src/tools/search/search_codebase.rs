@@ -1,4 +1,4 @@
-//! `search_codebase`: lines that match a regular expression, by ripgrep's own libraries.
+//! `search_codebase`: finds lines that match a regular expression, using ripgrep's libraries.
 
 use std::{
     collections::BTreeMap,
@@ -39,17 +39,17 @@ pub(crate) const DESCRIPTION: &str = "Searches the files of the workspace for a 
     ripgrep) and answers with `path:line: text`. Hidden files, binary files and what the ignore files name are \
     left out.";
 
-/// What an answer without a hit begins with.
+/// Beginning of an answer without a hit.
 pub const NO_MATCHES: &str = "no line matches";
 
-/// Characters of a matching line that are shown.
+/// Most characters shown of a matching line.
 const LINE_CHARS_MAX: usize = 300;
 const RESULTS_DEFAULT: u32 = 20;
-/// Largest file that is searched, in bytes: a pass over it takes some seconds.
+/// Largest file that is searched, in bytes: it takes a few seconds.
 const SEARCHED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-/// Files of one search at most.
+/// Most files in one search.
 const FILES_MAX: usize = 2_000_000;
-/// A file of up to so many bytes, in any encoding, never makes a searcher's buffer grow.
+/// A file of up to this many bytes, in any encoding, never grows a searcher's buffer.
 const BUFFER_BYTES: u64 = 16 * 1024;
 /// Longest line that is searched, in bytes: it is held in memory.
 const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -120,8 +120,8 @@ fn search_workspace(context: ToolContext<'_>, args: &SearchCodebaseArgs) -> Resu
     Ok(text)
 }
 
-/// As ripgrep makes it, with `--crlf`: a line ends before its carriage return too, or `;$` would find nothing in
-/// half the world's files.
+/// Built like ripgrep with `--crlf`: a line also ends before its carriage return, or `;$` would find nothing in files
+/// with Windows line endings.
 fn build_matcher(regex: &str) -> Result<RegexMatcher, String> {
     RegexMatcherBuilder::new()
         .multi_line(true)
@@ -148,7 +148,7 @@ fn format_hits(hits: SearchHits, args: &SearchCodebaseArgs, (limit, matching): (
     }
 }
 
-/// A search under way on several threads.
+/// A search running on several threads.
 struct WorkspaceSearch<'a> {
     root: &'a Dir,
     matcher: RegexMatcher,
@@ -156,24 +156,24 @@ struct WorkspaceSearch<'a> {
     limit: usize,
     hits: Mutex<SearchHits>,
     file_count: AtomicUsize,
-    /// Of these, the ones that the glob names.
+    /// Number of files that the glob matches.
     matching_count: AtomicUsize,
     oversized_count: AtomicUsize,
-    /// What policy shows of files.
+    /// The policy's filter for visible files.
     visibility: VisibilityFilter,
-    /// Files that it does not show.
+    /// Number of files hidden by policy.
     hidden_count: AtomicUsize,
 }
 
-/// The hits of the first files in order, as many files as hold one more than are wanted: whichever thread finds
-/// what first, the answer is the same.
+/// Hits of the first files in path order, kept until they exceed the limit by at least one. So the answer does not
+/// depend on which thread finds what first.
 #[derive(Default)]
 struct SearchHits {
     files: BTreeMap<SortedPath, Vec<String>>,
     count: usize,
 }
 
-/// A path in the order of a sorted walk: part by part.
+/// A path that sorts like a walk: component by component.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct SortedPath(Vec<Vec<u8>>);
 
@@ -184,7 +184,7 @@ impl SortedPath {
 }
 
 impl SearchHits {
-    /// Whether a file at this place could still add to the answer.
+    /// Whether a file with this path could still add to the answer.
     fn can_add(&self, place: &SortedPath, limit: usize) -> bool {
         self.count <= limit || self.files.last_key_value().is_none_or(|(last, _)| place < last)
     }
@@ -227,17 +227,18 @@ impl WorkspaceSearch<'_> {
     }
 
     fn lock_hits(&self) -> MutexGuard<'_, SearchHits> {
-        // A thread that broke off left whole entries behind.
+        // A thread that panicked left only complete entries behind.
         self.hits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Searches a file: with `used` where that cannot matter, else with a copy of `fresh`. A searcher's buffer grows
-    /// with a long line and stays so, and how much of a file is looked at for a NUL before lines are searched
-    /// depends on it: what is found would depend on which files the thread had before.
+    /// Searches a file with the reused searcher `used` if that makes no difference, otherwise with a copy of `fresh`.
+    /// A searcher's buffer grows with a long line and stays large, and its size determines how much of a file is
+    /// checked for NUL before lines are searched. Reusing it would make the result depend on the thread's earlier
+    /// files.
     fn search_file(&self, fresh: &Searcher, used: &mut Searcher, path: &WorkspacePath) {
         let place = SortedPath::from_path(path);
         if !self.lock_hits().can_add(&place, self.limit) {
-            // Whatever was found first, as many are told of.
+            // Oversized files are counted here too, so that the number does not depend on the order of the search.
             let meta = self.root.symlink_metadata(os_path(path));
             let is_large = meta.is_ok_and(|meta| meta.is_file() && meta.len() > SEARCHED_BYTES_MAX);
             self.oversized_count.fetch_add(usize::from(is_large), Ordering::Relaxed);
@@ -251,14 +252,14 @@ impl WorkspaceSearch<'_> {
         let mut found: Vec<String> = Vec::new();
         let name = printable_text(path.as_bytes()).replace('\n', "\\n");
         let sink = sinks::Bytes(|number, line| {
-            // What is shown may be longer than what was searched, where something hides: then from its begin.
+            // Escaped text may be longer than the searched line: then the excerpt starts earlier.
             let hit = self.matcher.find(line).ok().flatten().map_or(0, |hit| hit.start());
             let line = escape_hidden(decode_line(line).trim_end_matches(['\r', '\n']));
             found.push(format!("{name}:{number}: {}", cut_around(&line, hit, LINE_CHARS_MAX)));
-            // One more than asked for tells that there are more.
+            // One hit more than requested shows that there are more.
             Ok(found.len() <= self.limit)
         });
-        // A file that cannot be read to its end has shown what could be read.
+        // A file with a read error has contributed what was readable.
         if meta.len() > BUFFER_BYTES {
             fresh.clone().search_file(&self.matcher, &file.into_std(), sink).ok();
         } else {

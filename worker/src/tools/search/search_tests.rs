@@ -1,4 +1,4 @@
-//! `search_codebase` against ripgrep itself: the same lines of the same files, on a tree with what is awkward.
+//! Compares `search_codebase` with ripgrep itself: the same lines of the same files, on a tree of difficult cases.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::tools::{
     },
 };
 
-/// A file's place, a line's number, its text.
+/// Path, line number and text.
 type Hit = (String, u64, String);
 
 fn sample() -> TestWorkspace {
@@ -67,10 +67,9 @@ fn sample() -> TestWorkspace {
     w
 }
 
-/// What ripgrep prints, with the rules that are not the workspace's switched off. In order, on one thread:
-/// its buffer grows with a long line and stays so, and how much of a file it looks at for a NUL before it searches
-/// depends on which files came before.
-/// A glob without a slash is given as a type: ripgrep's own globs take files back that are ignored.
+/// Runs ripgrep without the rules that are not the workspace's own, sorted and on one thread: its buffer grows with a
+/// long line and stays large, and how much of a file it checks for NUL depends on the files before. A glob without a
+/// slash is passed as a type, because ripgrep's own globs include ignored files again.
 fn search_with_ripgrep(w: &TestWorkspace, regex: &str, glob: Option<&str>) -> BTreeSet<Hit> {
     let glob = match glob {
         None => String::new(),
@@ -88,7 +87,7 @@ fn search_with_ripgrep(w: &TestWorkspace, regex: &str, glob: Option<&str>) -> BT
     let mut hits = BTreeSet::new();
     for line in output.stdout.to_bytes().split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let Some(at) = line.iter().position(|byte| *byte == 0) else {
-            // Of a file whose first stretch is text: where it stopped.
+            // For a file whose beginning is text: where the search stopped.
             assert!(String::from_utf8_lossy(line).contains("stopped searching binary file"));
             continue;
         };

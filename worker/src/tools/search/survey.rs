@@ -1,8 +1,8 @@
-//! `survey`: the workspace as a run begins with it: whether it can be worked in, what is there to work with, which files
-//! use which others, and what was changed last. The runtime calls it before anybody plans; no model is told of it.
+//! `survey`: describes the workspace at the start of a run: whether it is usable, which programs are available, which
+//! files import which, and the latest changes. The runtime calls it before planning; it is not offered to any model.
 //!
-//! The same tree gives the same words, but for the programs that a host has: those are looked up here, once, and stand
-//! in the log from then on.
+//! The same tree gives the same text, except for the host's programs: those are looked up here once and are recorded
+//! in the log.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,24 +25,23 @@ use crate::tools::{
     },
 };
 
-/// The name.
 pub const NAME: &str = "survey";
 pub(crate) const DESCRIPTION: &str = "Looks at the workspace before anybody plans.";
 
-/// Files that are listed at all: who has more plans by folders.
+/// Most files listed; in a larger project plans are made by folder.
 const FILES_MAX: usize = 20_000;
-/// Sources whose imports are read, and bytes of each: they stand at its begin.
+/// Most source files whose imports are read, and most bytes of each, since imports come first.
 const SOURCES_MAX: usize = 2000;
 const SOURCE_BYTES_MAX: u64 = 64 * 1024;
-/// Lines of the graph, and names in a line.
+/// Most lines of the graph, and most names per line.
 const GRAPH_LINES_MAX: usize = 80;
 const LINE_NAMES_MAX: usize = 8;
-/// Bytes of what is told of the commits before.
+/// Most bytes about previous commits.
 const RECENT_COMMITS_BYTES_MAX: usize = 4 * 1024;
-/// Programs that are looked for.
+/// Programs that are looked up.
 const KNOWN_PROGRAMS: [&str; 12] =
     ["git", "python3", "pytest", "ruff", "node", "npm", "cargo", "go", "java", "make", "cmake", "ruby"];
-/// How long looking for them may take.
+/// Time limit of the lookup, in milliseconds.
 const PROGRAMS_TIMEOUT_MS: u64 = 10_000;
 
 #[derive(Deserialize, JsonSchema)]
@@ -85,10 +84,10 @@ fn describe_files(files: &BTreeSet<String>) -> String {
     format!("The workspace can be read: {} files{most} in {} folders.\n", files.len(), folders.len() + 1)
 }
 
-/// How what the task requires stands.
+/// Describes the state of the paths that the task requires.
 ///
 /// # Errors
-/// One of them is no path of a workspace.
+/// A path is not a valid workspace path.
 fn describe_required_paths(context: ToolContext<'_>, requires: &[String]) -> Result<String, String> {
     let (mut there, mut absent) = (Vec::new(), Vec::new());
     for path in requires {
@@ -139,7 +138,7 @@ fn read_sources(context: ToolContext<'_>, files: &BTreeSet<String>) -> BTreeMap<
     read.collect()
 }
 
-/// The graph, a line a file: those with the most ties where not all have room, in the order of their paths.
+/// Formats the graph, one line per file in path order; if there are too many, the files with the most edges.
 fn format_import_graph(uses: &ImportGraph) -> String {
     let mut users: BTreeMap<&str, usize> = BTreeMap::new();
     for used in uses.values().flatten() {

@@ -1,5 +1,5 @@
-//! What kept tests from running: a runner, or what the project depends on, that is not there. No model can mend
-//! that, for commands have no network; a person is asked in its place.
+//! Detects a missing test runner or project dependency that kept tests from running. A model cannot fix that, because
+//! commands have no network, so a person is asked instead.
 
 use cap_std::fs::Dir;
 use docket_schema::{
@@ -16,8 +16,8 @@ use crate::{
 /// Exit status of a shell that does not find a program.
 const EXIT_NOT_FOUND: i32 = 127;
 
-/// Files by which a project says how it is tested, and what for: what is missing after a change of these may be
-/// the change's fault. So are scripts of shell.
+/// Files that configure a project's tests and dependencies, in addition to shell scripts: if something is missing
+/// after the run changed one of them, the change may be the cause.
 const TEST_CONFIG_FILES: [&str; 27] = [
     "package.json",
     "package-lock.json",
@@ -48,13 +48,13 @@ const TEST_CONFIG_FILES: [&str; 27] = [
     "nextest.toml",
 ];
 
-/// The same by the start of their names: `vitest.config.ts`, `jest.config.js`.
+/// The same by name prefix: `vitest.config.ts`, `jest.config.js`.
 const TEST_CONFIG_PREFIXES: [&str; 3] = ["vitest.config.", "vitest.workspace.", "jest.config."];
 
-/// The configuration of cargo, by the ends of its path.
+/// Names of cargo's configuration files, in a folder `.cargo`.
 const CARGO_CONFIG_NAMES: [&[u8]; 2] = [b"config.toml", b"config"];
 
-/// Whether a file says how a project is tested.
+/// Whether a file configures how a project is tested.
 #[must_use]
 pub fn is_test_config(path: &WorkspacePath) -> bool {
     let parts: Vec<&[u8]> = path.components().collect();
@@ -67,7 +67,7 @@ pub fn is_test_config(path: &WorkspacePath) -> bool {
         || by_start
 }
 
-/// What is not there, by name; none where tests ran, or failed for another reason.
+/// Returns the name of what is missing; `None` if tests ran or failed for another reason.
 pub(crate) fn find_missing(
     root: &Dir,
     ended: CommandEnd,
@@ -75,7 +75,7 @@ pub(crate) fn find_missing(
     counts: Option<TestCounts>,
     said: &str,
 ) -> Option<(NotRunCause, String)> {
-    // A runner that counts anything is there. What stands in its output then is what it loaded and ran.
+    // A runner that counts anything is installed. Messages in its output then come from what it loaded and ran.
     let ran = counts.is_some_and(|counts| counts.total() > 0);
     let CommandEnd::Exit(status) = ended else { return None };
     if ran || status == 0 {
@@ -86,7 +86,7 @@ pub(crate) fn find_missing(
         || lines().any(|line| line.starts_with("make") && line.ends_with("Error 127"));
     let program = || lines().find_map(missing_program).unwrap_or("a program that they call").to_owned();
     let of = |cause| move |name: String| (cause, name);
-    // A module of the project's own is what the run works on, and no runner.
+    // A module of the project itself is the subject of the work, not a runner.
     let is_own = |module: &String| {
         let package = module.split('.').next().unwrap_or(module);
         [package.to_owned(), format!("{package}.py")].iter().any(|name| root.metadata(name).is_ok())
@@ -95,7 +95,7 @@ pub(crate) fn find_missing(
         python_modules_run(line).into_iter().filter(|module| !is_own(module)).collect();
     let module =
         lines().find_map(|line| missing_python_module(line, &modules)).map(of(NotRunCause::RunnerMissing));
-    // Every program that reads its arguments with Python's argparse says it so.
+    // Every program that uses Python's argparse prints this message.
     let is_pytest =
         said.contains("usage: pytest") || said.contains("pytest: error") || line.contains("pytest");
     let lacks =
@@ -108,12 +108,12 @@ pub(crate) fn find_missing(
         .or_else(|| no_program.then(|| (NotRunCause::ProgramMissing, program())))
 }
 
-/// What pytest says of the arguments of a plugin that is not installed.
+/// pytest's message about arguments of a plugin that is not installed.
 const UNKNOWN_ARGUMENTS: &str = "error: unrecognized arguments: ";
 
-/// What programs say of what they do not have: how a line begins, words in it that a name follows, what is missing, with
-/// `{}` for that name, and whether that is the runner itself or a program that is called. A name stands in quotes, or is
-/// all the rest.
+/// Messages about missing programs or dependencies: how the line begins, words in it that a name follows, what is
+/// missing, with `{}` for the name, and whether that is the runner itself or a program it calls. The name is quoted
+/// or is the rest of the line.
 const MISSING_MESSAGES: [(&str, &str, &str, NotRunCause); 18] = [
     ("", "No rule to make target '", "the make target {}", NotRunCause::RunnerMissing),
     ("", "Missing script: \"", "the script {} of package.json", NotRunCause::RunnerMissing),
@@ -135,7 +135,7 @@ const MISSING_MESSAGES: [(&str, &str, &str, NotRunCause); 18] = [
     ("Run \"dotnet tool restore\"", "to make the \"", "{}", NotRunCause::ProgramMissing),
 ];
 
-/// What a program that starts the tests says that it does not have.
+/// Extracts what the program that starts the tests reports as missing.
 fn missing_by_message(line: &str) -> Option<(NotRunCause, String)> {
     let line = line.trim_start_matches('[');
     let is_quote = |c: char| matches!(c, '\'' | '`' | '"');
@@ -144,26 +144,26 @@ fn missing_by_message(line: &str) -> Option<(NotRunCause, String)> {
         let mut parts = rest.split(is_quote);
         let quoted = if mark.ends_with(is_quote) { parts.next() } else { parts.nth(1) };
         let name = quoted.unwrap_or(rest).trim();
-        // npx names the version as well: `"jest@29.7.0"`.
+        // npx includes the version: `"jest@29.7.0"`.
         let bare = name
             .rsplit_once('@')
             .map(|(bare, _)| bare)
             .filter(|bare| line.contains("npx") && !bare.is_empty());
         Some((*cause, what.replace("{}", bare.unwrap_or(name))))
     });
-    // What a target needs may be gone for what the run did.
+    // A target's dependency may be missing because of the run's own changes.
     let preset = || line.strip_prefix("Preset ")?.split_once(" not found");
     let preset = || Some((NotRunCause::RunnerMissing, format!("the preset {}", preset()?.0)));
     known.filter(|_| !line.contains("needed by")).or_else(preset)
 }
 
-/// A script that an interpreter does not find.
+/// Extracts the name of a script that an interpreter does not find.
 fn missing_script(line: &str) -> Option<String> {
     let is_of = |names: &[&str]| names.iter().any(|name| line.starts_with(name));
     let python = is_of(&["python", "/usr/bin/python", ".venv/bin/python"]);
     let of_python = line.split_once(": can't open file '").filter(|_| python);
     let of_python = of_python.and_then(|(_, rest)| rest.split('\'').next());
-    // Programs under test say that they cannot open a file as well.
+    // Programs under test may print that they cannot open a file, too.
     let shell = is_of(&["sh: ", "/bin/sh: ", "bash: "]);
     let of_shell = line.split_once(": cannot open ").filter(|_| shell);
     let of_shell = || of_shell.and_then(|(_, rest)| rest.split(':').next());
@@ -179,11 +179,11 @@ fn missing_program(line: &str) -> Option<&str> {
     (is_name && before.contains(": ")).then_some(name)
 }
 
-/// Test runners of Python: what else a test imports may be the work itself.
+/// Python test runners; any other missing import may be the work itself.
 const PYTHON_RUNNERS: [&str; 4] = ["pytest", "nose", "nose2", "tox"];
 
-/// The interpreter's whole line, which names its path: `/usr/bin/python3: No module named pytest`. A test that cannot
-/// import a module says something else. `modules` are those that the line itself runs.
+/// Parses the interpreter's full line, which contains its path: `/usr/bin/python3: No module named pytest`. A test
+/// that cannot import a module prints something else. `modules` are those that the line itself runs.
 fn missing_python_module(line: &str, modules: &[String]) -> Option<String> {
     let (path, said) = line.split_once(": ")?;
     if !is_python_program(path) || path.contains(char::is_whitespace) {
@@ -215,7 +215,7 @@ fn python_modules_run(line: &str) -> Vec<String> {
     parse_commands(line).into_iter().filter_map(of).collect()
 }
 
-/// A package that package.json depends on and `node_modules` does not hold.
+/// Finds a package that package.json depends on and `node_modules` lacks.
 fn missing_node_package(root: &Dir, said: &str) -> Option<String> {
     let manifest = load_file(root, &parse_workspace_path("package.json").ok()?).ok()?;
     let manifest: serde_json::Value = serde_json::from_slice(&manifest.bytes).ok()?;
@@ -235,7 +235,7 @@ fn missing_node_package(root: &Dir, said: &str) -> Option<String> {
     absent.next()
 }
 
-/// What cargo, go and npm would have had to fetch.
+/// Finds what cargo, go or npm would have had to download.
 fn unfetched_dependency(line: &str) -> Option<String> {
     let of_cargo = line.strip_prefix("error: failed to get `").and_then(|rest| rest.split('`').next());
     let of_cargo = of_cargo.map(|name| format!("crate {name}"));
@@ -254,7 +254,7 @@ fn unfetched_dependency(line: &str) -> Option<String> {
     of_cargo.or_else(cargo_is_cut_off).or_else(of_go).or_else(of_npm)
 }
 
-/// What the model is told where something is missing.
+/// The message for the model.
 pub(crate) fn describe_missing(what: &str) -> String {
     format!(
         "{what} is not there, so the tests cannot run; commands have no network to fetch it. If the project is tested \
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(find_missing(&w.dir, CommandEnd::TimedOut, "", None, "sh: 1: x: not found"), None);
     }
 
-    /// What is missing where this line ended with 1 and said this.
+    /// Returns what is missing after this line exited with 1 and printed this.
     fn missing_after(line: &str, said: &str) -> Option<(NotRunCause, String)> {
         find_missing(&TestWorkspace::new(&[]).dir, CommandEnd::Exit(1), line, None, said)
     }
@@ -364,7 +364,7 @@ mod tests {
         let said = "/usr/bin/python3: Error while finding module specification for 'a.b' (ModuleNotFoundError: No module \
                     named 'a')";
         assert_eq!(missing_after("python3 -m a.b", said), runner("a.b"));
-        // One of a package of the project's own is the work itself.
+        // A module of the project's own package is the work itself.
         let w = TestWorkspace::new(&[("app/__init__.py", ""), ("tool.py", "")]);
         for (line, said) in [
             ("python3 -m app.cli", "/usr/bin/python3: No module named app.cli"),

@@ -1,4 +1,4 @@
-//! `run_tests`: which runner a project has, what it printed, and why tests did not run.
+//! `run_tests`: finds a project's test runner, reads its output, and determines why tests did not run.
 
 pub(super) mod missing_dependency;
 pub(super) mod not_run;

@@ -1,7 +1,7 @@
-//! Recognizes tests that did not run, by the end of their command and the output of their runner. Pure, but for a look
-//! at the project's `node_modules`.
+//! Detects tests that did not run, from the exit status and the runner's output. Pure, except for a look at the
+//! project's `node_modules`.
 //!
-//! A test that ran and failed is not one of them: only tests that could not be found, loaded or brought to their end.
+//! A test that ran and failed does not count: only tests that could not be found, loaded or completed.
 
 use cap_std::fs::Dir;
 use docket_schema::{
@@ -14,10 +14,10 @@ use crate::tools::context::runner::CommandEnd;
 
 /// Exit status of a shell whose program cannot be executed.
 const NOT_EXECUTABLE: i32 = 126;
-/// Names that a reason lists.
+/// Most names listed in a reason.
 const LISTED_NAMES_MAX: usize = 5;
 
-/// Why tests whose command ended so did not run, or not all of them; `None` where all ran.
+/// Determines why tests did not run, or not all of them; `None` if all ran.
 pub(crate) fn detect_not_run(
     root: &Dir,
     ended: CommandEnd,
@@ -48,7 +48,7 @@ fn not_run_after_exit(
 ) -> Option<NotRun> {
     let partly = has_run_any(report);
     let uncollected = report.uncollected.clone();
-    // A runner that names what it could not load is there.
+    // A runner that names what it could not load is installed.
     if !partly && uncollected.is_empty() {
         let lacks =
             missing_dependency::find_missing(root, CommandEnd::Exit(status), line, report.counts, said);
@@ -74,7 +74,7 @@ fn not_run_after_exit(
     load_failure_reason(said).map(|reason| NotRun::new(NotRunCause::CollectionFailed, reason))
 }
 
-/// Whether a test ran. What could not be loaded counts as an error with some runners, and as a failure with others.
+/// Whether any test ran. Some runners count a load failure as an error, others as a failed test.
 fn has_run_any(report: &TestReport) -> bool {
     let counts = report.counts.unwrap_or_default();
     let failed = report.failing.iter().any(|name| !report.uncollected.contains(name));
@@ -82,7 +82,7 @@ fn has_run_any(report: &TestReport) -> bool {
     counts.passed > 0 || failed || (counts.failed > 0 && errors > report.uncollected.len())
 }
 
-/// Messages of runners that reach no test and name no file at fault, with the reason for people.
+/// Runner messages that mean that no test ran but name no file, with the reason for people.
 fn load_failure_reason(said: &str) -> Option<&'static str> {
     let says = |words: &[&str]| said.lines().any(|line| words.iter().any(|word| line.contains(word)));
     let known: [(&[&str], &str); 7] = [
@@ -100,7 +100,7 @@ fn load_failure_reason(said: &str) -> Option<&'static str> {
     known.into_iter().find(|(words, _)| says(words)).map(|(_, reason)| reason)
 }
 
-/// The record of a runner that ran no test, although these files hold some.
+/// The record of a runner that ran no test although these files contain some.
 pub(crate) fn ran_no_tests(files: &[WorkspacePath], counts: TestCounts) -> Option<NotRun> {
     if counts.total() > 0 || files.is_empty() {
         return None;
@@ -125,7 +125,8 @@ mod tests {
     use super::{super::test_output::parse_tests, *};
     use crate::tools::testing::TestWorkspace;
 
-    /// What a runner that ended so and printed this did not run: the cause, what is named, whether the rest ran.
+    /// Diagnoses what a runner with this status and output did not run: the cause, the names, and whether the rest
+    /// ran.
     fn diagnose_output(status: i32, said: &str) -> Option<(NotRunCause, Vec<String>, bool)> {
         let manifest = r#"{"devDependencies":{"vitest":"3"}}"#;
         let w = TestWorkspace::new(&[("package.json", manifest)]);

@@ -1,6 +1,7 @@
-//! The shell lines that run Python's tests: by pytest where it is installed, else by unittest.
+//! Builds the shell lines that run Python tests: with pytest if it is installed, otherwise with unittest.
 //!
-//! unittest finds tests in packages only, so it is started once in each folder that holds some and is no package.
+//! unittest finds tests only inside packages, so it is started once in each folder that contains tests and is not a
+//! package.
 
 use cap_std::fs::Dir;
 
@@ -10,30 +11,30 @@ use crate::{
     tools::{file_access::files::load_file, text::output::printable_text},
 };
 
-/// How pytest is told to say little. It stands over the project's own `-q` and `-v`, where `-q` adds to them: a
-/// project's `-q` and another are one too many, and the counts are gone.
+/// Options for short pytest output. `--verbosity` overrides the project's own `-q` and `-v`; another `-q` would add
+/// up with the project's, and the counts would no longer be printed.
 const PYTEST_ARGS: &str = "--verbosity=-1 -p no:cacheprovider";
 
-/// pytest and unittest both end with 5 where they find no tests.
+/// pytest and unittest both exit with 5 if they find no tests.
 const NONE_COLLECTED: &str = "; s=$?; [ $s -eq 5 ] || exit $s";
 
-/// Which interpreter.
+/// Selects the interpreter.
 const INTERPRETER: &str = "p=python3; [ ! -x .venv/bin/python ] || p=.venv/bin/python; ";
 
-/// Files by which a folder is a project of Python.
+/// Files that mark a folder as a Python project.
 const PROJECT_FILES: [&str; 6] =
     ["pyproject.toml", "setup.py", "setup.cfg", "pytest.ini", "tox.ini", "requirements.txt"];
 
-/// What is run.
+/// What to test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PythonTestTarget {
     All,
-    /// A folder; and where that is a package, the folder that its names begin from.
+    /// A folder and, if it is a package, the folder in which its dotted name starts.
     Folder {
         folder: String,
         top_folder: Option<String>,
     },
-    /// A module, or what is in it, and the folder that its name begins from.
+    /// A module or something in it, and the folder in which its dotted name starts.
     Module {
         name: String,
         top_folder: String,
@@ -41,7 +42,7 @@ pub(crate) enum PythonTestTarget {
 }
 
 impl PythonTestTarget {
-    /// What `path` means in the project at `root`.
+    /// Resolves `path` in the project at `root`.
     pub(crate) fn from_path(root: &Dir, path: &str) -> Self {
         let (file, test) = path.split_once("::").map_or((path, None), |(file, test)| (file, Some(test)));
         if test.is_none() && root.metadata(file).is_ok_and(|meta| meta.is_dir()) {
@@ -57,10 +58,10 @@ impl PythonTestTarget {
         Self::Module { name, top_folder: from }
     }
 
-    /// The shell line, run in `folder`; `path` as pytest takes it.
+    /// Builds the shell line to run in `folder`; `path` is in pytest's form.
     pub(crate) fn shell_line(&self, folder: &str, path: Option<&str>) -> String {
         let quoted = path.map(|path| format!(" {}", quote(path))).unwrap_or_default();
-        // The root's own environment stands in where the folder has none, and its modules are found as ever.
+        // The root's environment is used if the folder has none, and the root's modules can still be imported.
         let there = if folder.is_empty() {
             INTERPRETER.to_owned()
         } else {
@@ -73,7 +74,7 @@ impl PythonTestTarget {
         format!(
             "{there}if $p -c 'import pytest' 2>/dev/null; then $p -m pytest {PYTEST_ARGS}{quoted}; else {}; fi{}",
             self.unittest_command(),
-            // Where nothing was asked for by name, that there are no tests is no failure.
+            // If no tests were requested by name, having none is not a failure.
             if path.is_none() { NONE_COLLECTED } else { "" },
         )
     }
@@ -98,7 +99,7 @@ impl PythonTestTarget {
     }
 }
 
-/// Discovers in each folder below, or above the packages there, that holds files named as tests are.
+/// Runs discovery in each folder below that contains test files; for a package, in the nearest parent that is not one.
 fn discover_below(folder: &str) -> String {
     format!(
         "(d=$(find {folder} -name 'test*.py' ! -path '*/.*' ! -path '*/node_modules/*' ! -path '*/fixtures/*' ! -path \
@@ -108,7 +109,7 @@ fn discover_below(folder: &str) -> String {
     )
 }
 
-/// The line for the whole by the first rules: runs that began under them decide by it.
+/// The line for the whole project under rules version 0: older runs still decide by it.
 pub(crate) fn legacy_line() -> String {
     format!(
         "{INTERPRETER}if $p -c 'import pytest' 2>/dev/null; then $p -m pytest {PYTEST_ARGS}; else $p -m unittest \
@@ -120,7 +121,7 @@ fn is_package(root: &Dir, folder: &str) -> bool {
     !folder.is_empty() && root.metadata(format!("{folder}/__init__.py")).is_ok()
 }
 
-/// The nearest folder above, itself included, that is no package; empty for the root.
+/// The nearest folder, itself included, that is not a package; empty for the root.
 fn folder_above_packages(root: &Dir, folder: &str) -> String {
     let mut folder = folder;
     while is_package(root, folder) {
@@ -129,7 +130,7 @@ fn folder_above_packages(root: &Dir, folder: &str) -> String {
     folder.to_owned()
 }
 
-/// Whether a folder below the root is a project of its own: not where only the root says how pytest is run.
+/// Whether a folder below the root is a separate project; not if only the root configures pytest.
 pub(crate) fn is_own_project(root: &Dir, near: &Dir) -> bool {
     let is_project = PROJECT_FILES.iter().any(|name| near.metadata(name).is_ok_and(|meta| meta.is_file()));
     is_project && (configures_pytest(near) || !configures_pytest(root))

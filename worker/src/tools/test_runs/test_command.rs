@@ -1,4 +1,4 @@
-//! `run_tests`: finds the project's test runner and answers with counts and the first failure only.
+//! `run_tests`: runs the project's test runner and returns counts and only the first failure.
 
 use docket_schema::tool::{NotRun, NotRunCause};
 use schemars::JsonSchema;
@@ -26,7 +26,7 @@ pub(crate) const NAME: &str = "run_tests";
 pub(crate) const DESCRIPTION: &str = "Runs the project's tests with the runner the project uses and answers with how many \
     passed, failed and were skipped, and with the first failure. Give test_path to run one file or test.";
 
-/// Characters of the first failure that are shown.
+/// Most characters shown of the first failure.
 const FAILURE_CHARS_MAX: usize = 3000;
 
 #[derive(Deserialize, JsonSchema)]
@@ -40,10 +40,10 @@ pub(crate) struct RunTestsArgs {
     verbose: Option<bool>,
 }
 
-/// What is run.
+/// A test command to run.
 struct TestPlan {
     shell: String,
-    /// What is said where the runner does not take all of the path.
+    /// Note if the runner does not support all of the path.
     unsupported_path_note: Option<&'static str>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn run(context: ToolContext<'_>, args: RunTestsArgs) -> ToolOut
     }
 }
 
-/// pytest shows where a test hangs, well before its end. Not at the end of the limit: other tests may go before.
+/// Makes pytest show where a test hangs, well before the time limit: other tests may have used part of it.
 fn with_hang_report(shell: &str, limit_ms: u64) -> String {
     let seconds = limit_ms as f64 / 2000.0;
     format!(
@@ -90,7 +90,7 @@ fn plan_tests(context: ToolContext<'_>, args: &RunTestsArgs) -> Result<TestPlan,
     Ok(TestPlan { shell: runner.shell_line(), unsupported_path_note: runner.unsupported_path_note() })
 }
 
-/// A test path is an argument of the runner: it must not be read as an option or lead outside.
+/// A test path is passed to the runner as an argument: it must not be read as an option or lead outside.
 fn check_test_path(path: &str) -> Result<(), String> {
     let file = path.split("::").next().unwrap_or(path);
     if path.starts_with('-') || path.contains('\0') {
@@ -165,7 +165,7 @@ fn to_outcome(
     outcome
 }
 
-/// What is said where no test was run; where the whole was asked for, with the files that hold some.
+/// Describes that no test ran; for the whole project, with the files that contain tests.
 fn describe_unrun_tests(
     context: ToolContext<'_>,
     plan: &TestPlan,
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(out.facts.exit, Some(0), "{}", out.text());
         if has_program("pytest") {
             assert!(out.text().contains("no test was run"), "{}", out.text());
-            // Who asks for a file of tests is told that it holds none.
+            // A request for a specific test file reports that it contains none.
             assert_ne!(none.call_tool(NAME, json!({"test_path": "a.py"})).facts.exit, Some(0));
         }
         let fails = TestWorkspace::new(&[("test_a.py", "import nowhere\n")]).call_tool(NAME, json!({}));
@@ -426,13 +426,13 @@ mod tests {
             "{}",
             out.text()
         );
-        // A file that unittest does not look for.
+        // A file that unittest does not discover.
         let mut other = without_pytest(&[("calc.py", "add = int\n"), ("calc_test.py", UNITTEST_FILE)]);
         let out = other.call_tool(NAME, json!({}));
         assert_eq!((missing_name(&out), out.facts.unrun.len()), (None, 1), "{}", out.text());
         assert_eq!(out.facts.not_run.as_ref().map(|why| why.cause), Some(NotRunCause::NoTests));
         assert!(out.text().contains("calc_test.py: the runner does not look there"), "{}", out.text());
-        // Where there are none, nothing is missed.
+        // Without any tests nothing is missed.
         let mut none = without_pytest(&[("pytest.ini", ""), ("test_help.py", "x = 1\n")]);
         let out = none.call_tool(NAME, json!({}));
         assert!(out.facts.unrun.is_empty() && out.facts.not_run.is_none(), "{}", out.text());
@@ -453,7 +453,7 @@ mod tests {
         }
         let test = "import time\n\ndef helper():\n    time.sleep(60)\n\ndef test_slow():\n    helper()\n";
         let mut w = TestWorkspace::new(&[("test_x.py", test)]);
-        // Of which a start of pytest on a busy machine takes more than ten.
+        // Starting pytest on a busy machine may use up more than ten seconds of the limit.
         w.settings.command_timeout_ms_max = 30_000;
         let out = w.call_tool(NAME, json!({}));
         assert!(out.facts.timed_out, "{}", out.text());

@@ -1,5 +1,4 @@
-//! Which files hold tests: by their names, and by what is written in them. What a check of tests that ran none is
-//! held against.
+//! Finds files that contain tests, by their names and contents. A check that ran no tests is compared with them.
 
 use cap_std::fs::Dir;
 use docket_schema::content::WorkspacePath;
@@ -9,13 +8,13 @@ use crate::tools::file_access::{
     walk::{HiddenEntries, walk_folder},
 };
 
-/// Names looked at to find out whether there are tests of a language.
+/// Most names visited to find out whether a language has tests.
 const VISITED_NAMES_MAX: usize = 5000;
-/// Files with tests that are named, and the longest that is read.
+/// Most test files named, and the largest that is read.
 const NAMED_FILES_MAX: usize = 5;
 const TEST_FILE_BYTES_MAX: usize = 512 * 1024;
 
-/// Languages whose tests are known by sight.
+/// Languages whose tests can be recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TestLanguage {
     Python,
@@ -37,7 +36,7 @@ pub(crate) fn is_node_test(name: &[u8]) -> bool {
     })
 }
 
-/// Whether there is a file with such a name.
+/// Whether there is a file with a matching name.
 pub(crate) fn has_file_named(root: &Dir, folder: Option<&WorkspacePath>, is: impl Fn(&[u8]) -> bool) -> bool {
     let Ok(entries) = walk_folder(root, folder, Some(4), HiddenEntries::Skip) else { return false };
     let mut entries = entries.take(VISITED_NAMES_MAX);
@@ -48,7 +47,7 @@ fn file_name(path: &WorkspacePath) -> &[u8] {
     path.components().last().unwrap_or_default()
 }
 
-/// The language whose tests a file of this name may hold: Rust has them in any file.
+/// The language whose tests a file of this name may contain; Rust files of any name may.
 fn test_language(path: &WorkspacePath) -> Option<TestLanguage> {
     let name = file_name(path);
     match () {
@@ -61,7 +60,7 @@ fn test_language(path: &WorkspacePath) -> Option<TestLanguage> {
 }
 
 impl TestLanguage {
-    /// Whether a test is written in the text: by lines, for words in the middle of one may be anything.
+    /// Whether the text contains a test, judged line by line: words within a line may be anything.
     fn contains_test(self, text: &str) -> bool {
         text.lines().any(|line| {
             let line = line.trim_start();
@@ -76,23 +75,23 @@ impl TestLanguage {
     }
 }
 
-/// Whether pytest alone would find the tests: they stand in no class.
+/// Whether only pytest would find the tests, because they are not in a class.
 fn needs_pytest(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("def test") || line.starts_with("async def test"))
 }
 
-/// Whether a file of this name may hold tests.
+/// Whether a file of this name may contain tests.
 #[must_use]
 pub fn may_hold_tests(path: &WorkspacePath) -> bool {
     test_language(path).is_some()
 }
 
-/// Folders of tests and of what they need, as projects call them.
+/// Usual names of folders for tests and test data.
 const TEST_FOLDERS: [&str; 8] =
     ["test", "tests", "__tests__", "spec", "specs", "testdata", "fixtures", "e2e"];
 
-/// Whether a path is of tests alone: a file of them by its name, or in a folder of them. Rust has tests in any file, and
-/// only those in such a folder are nothing else.
+/// Whether a path is only for tests: a test file by its name, or any file in a test folder. Rust files of any name
+/// may contain tests, so for Rust only the folder counts.
 #[must_use]
 pub(crate) fn is_test_path(path: &WorkspacePath) -> bool {
     let folder = |part: &[u8]| TEST_FOLDERS.iter().any(|folder| folder.as_bytes() == part);
@@ -101,36 +100,36 @@ pub(crate) fn is_test_path(path: &WorkspacePath) -> bool {
         || matches!(test_language(path), Some(TestLanguage::Python | TestLanguage::Node | TestLanguage::Go))
 }
 
-/// Whether a file of this name and text holds tests.
+/// Whether a file of this name and text contains tests.
 #[must_use]
 pub fn holds_tests(path: &WorkspacePath, bytes: &[u8]) -> bool {
     let Some(tongue) = test_language(path) else { return false };
     bytes.len() <= TEST_FILE_BYTES_MAX && tongue.contains_test(&String::from_utf8_lossy(bytes))
 }
 
-/// The same of a file of the workspace as it is now.
+/// Whether a file contains tests in the workspace's current state.
 #[must_use]
 pub fn holds_tests_now(root: &Dir, path: &WorkspacePath) -> bool {
     load_file(root, path).is_ok_and(|file| holds_tests(path, &file.bytes))
 }
 
-/// Tests that are there where a runner ran none.
+/// Existing tests that a runner did not run.
 pub(crate) struct UnrunTests {
-    /// Files that hold them, the first ones.
+    /// The first files that contain them.
     pub(crate) files: Vec<WorkspacePath>,
-    /// They are pytest's, and another runner was started in its place.
+    /// Whether they need pytest but another runner was started.
     pub(crate) needs_pytest: bool,
 }
 
 impl UnrunTests {
-    /// Nothing was looked for, or nothing found.
+    /// No tests were searched for, or none found.
     pub(crate) const fn empty() -> Self {
         Self { files: Vec::new(), needs_pytest: false }
     }
 }
 
-/// Files with tests that a shell line would have been expected to run. Only of languages whose runners are known to
-/// overlook some: cargo and go find all there are, and leave out what the project wants left out.
+/// Finds test files that a shell line should have run, only for languages whose runners are known to miss some: cargo
+/// and go find all tests and skip only what the project excludes.
 pub(crate) fn find_unrun_tests(root: &Dir, line: &str, said: &str) -> UnrunTests {
     let has = |words: &[&str]| words.iter().any(|word| line.contains(word));
     let wanted = match () {
@@ -139,7 +138,7 @@ pub(crate) fn find_unrun_tests(root: &Dir, line: &str, said: &str) -> UnrunTests
         () => return UnrunTests::empty(),
     };
     let mut found = UnrunTests::empty();
-    // What the project leaves out by a mark was found all the same.
+    // Tests that the project deselects were found nevertheless.
     if said.contains(" deselected") {
         return found;
     }

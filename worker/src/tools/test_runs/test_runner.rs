@@ -1,7 +1,7 @@
-//! Which runner tests a project: found by what lies in its root, or in the folder nearest to a test's path, and by
-//! the scripts of its package.json.
+//! Detects a project's test runner from the files in its root, or in the folder nearest to a test path, and from the
+//! scripts of its package.json.
 //!
-//! Gives shell lines; whether what they name is installed is known inside the sandbox only.
+//! Returns shell lines; whether their programs are installed is known only inside the sandbox.
 
 use cap_std::fs::Dir;
 
@@ -15,7 +15,7 @@ use crate::{
     tools::{file_access::files::load_file, text::output::printable_text},
 };
 
-/// Runners that are found by what lies in the workspace.
+/// Runners detected from the workspace's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DetectedRunner {
     Cargo,
@@ -23,21 +23,21 @@ pub(crate) enum DetectedRunner {
     Go,
     /// The package's own script, and what it runs.
     Npm(PackageScript),
-    /// No script, but the runner itself.
+    /// The runner itself, without a script.
     Direct(PackageScript),
     Python,
     Make,
     Shell(&'static str),
 }
 
-/// What a script of package.json runs, as far as that can be told.
+/// What a script of package.json runs, as far as can be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PackageScript {
     Vitest,
     Jest,
     Mocha,
     Node,
-    /// Node behind words that its flags would have to stand before.
+    /// Node, after words that its flags would have to precede.
     WrappedNode,
     Other,
 }
@@ -55,7 +55,7 @@ impl PackageScript {
         }
     }
 
-    /// Arguments that run one file, or one test of it.
+    /// Arguments that run one file, or one test in it.
     fn path_args(self, path: &str) -> String {
         let Some((file, test)) = path.split_once("::") else { return quote(path) };
         match self {
@@ -81,20 +81,19 @@ impl PackageScript {
     }
 }
 
-/// What is run for a path, and where.
+/// The runner for a path, and where to run it.
 pub(crate) struct SelectedRunner {
     runner: DetectedRunner,
-    /// The folder that it is run in; the root where it is empty.
+    /// The folder to run it in; empty for the root.
     folder: String,
-    /// The path as seen from there.
+    /// The path relative to that folder.
     path: Option<String>,
-    /// It is more than the path means.
+    /// Whether it runs more than the path asks for.
     is_widened: bool,
     python_target: PythonTestTarget,
 }
 
 impl SelectedRunner {
-    /// The shell line.
     pub(crate) fn shell_line(&self) -> String {
         let path = self.path.as_deref();
         let below = !self.folder.is_empty();
@@ -123,7 +122,7 @@ impl SelectedRunner {
         if below { format!("cd {} || exit 2; {line}", quote(&self.folder)) } else { line }
     }
 
-    /// What of a path the runner does not take, if anything.
+    /// The part of a path that the runner does not support, if any.
     pub(crate) fn unsupported_path_note(&self) -> Option<&'static str> {
         if self.is_widened {
             return Some("cargo takes no folder: all tests of its package were run\n");
@@ -147,7 +146,7 @@ impl SelectedRunner {
     }
 }
 
-/// What is said where a path was given in vain.
+/// Note for a path that has no effect.
 pub(crate) const NO_PATH: &str = "this runner takes no path: all tests were run\n";
 
 /// `tests/it.rs::name`, `src/a.rs::tests::name`, or a filter.
@@ -161,7 +160,7 @@ fn cargo_args(path: Option<&str>) -> String {
         let test = test.map(|test| format!(" {}", quote(test))).unwrap_or_default();
         return format!(" --test {}{test}", quote(stem));
     }
-    // A module's folder has its name.
+    // A module's folder has the module's name.
     let stem = match (stem, file.rsplit('/').nth(1)) {
         ("mod", Some(folder)) => folder,
         (stem, _) => stem,
@@ -190,14 +189,14 @@ fn go_args(path: Option<&str>) -> String {
     format!("{run} {}", quote(&package))
 }
 
-/// The shell line that runs the whole suite of the project at `root`; `None` where none is found.
+/// Returns the shell line that runs all tests of the project at `root`; `None` if no runner is found.
 #[must_use]
 pub fn detect_test_command(root: &Dir) -> Option<String> {
     select_runner(root, None).map(|chosen| chosen.shell_line())
 }
 
-/// The shell line for tests that a run wrote where there were none, by the names of what it wrote; `None`
-/// where they name no test. `rules`: the run's `check_rules`. Pure.
+/// Returns the shell line for tests that a run added to a project without tests, judged by the names of the files it
+/// wrote; `None` if none of them is a test. `rules`: the run's `check_rules`. Pure.
 #[must_use]
 pub fn test_command_by_names<'a>(
     names: impl Iterator<Item = &'a [u8]> + Clone,
@@ -232,7 +231,7 @@ fn select_whole_project(found: DetectedRunner) -> SelectedRunner {
     }
 }
 
-/// The runner for the whole, or for this path: of the nearest folder above it that has one.
+/// Selects the runner for the whole project, or for this path: that of the nearest parent folder with one.
 pub(crate) fn select_runner(root: &Dir, path: Option<&str>) -> Option<SelectedRunner> {
     let Some(path) = path else { return detect_in_root(root, None).map(select_whole_project) };
     let (file, test) = path.split_once("::").map_or((path, None), |(file, test)| (file, Some(test)));
@@ -245,7 +244,7 @@ pub(crate) fn select_runner(root: &Dir, path: Option<&str>) -> Option<SelectedRu
         None => (String::new(), detect_in_root(root, tongue.as_deref())?),
     };
     let rest = file.strip_prefix(&folder).unwrap_or(file).trim_start_matches('/');
-    // A folder within a crate is no target of its own, and its name would be taken for a test's.
+    // A folder inside a crate is not a target, and its name would be taken for a test's.
     let is_crate = matches!(found, DetectedRunner::Cargo | DetectedRunner::Nextest) && is_folder;
     let widened = is_crate && test.is_none() && !rest.is_empty();
     let rest = match test {
@@ -263,10 +262,10 @@ pub(crate) fn select_runner(root: &Dir, path: Option<&str>) -> Option<SelectedRu
     Some(SelectedRunner { runner: found, folder, path: rest, is_widened: widened, python_target: python })
 }
 
-/// Whether a file's name is that of tests.
+/// Predicate for names of test files.
 type TestNamePredicate = fn(&[u8]) -> bool;
 
-/// The ending that a file's name has, or most likely those of the tests in a folder.
+/// The extension of a file, or the likely one of the tests in a folder.
 fn test_file_extension(root: &Dir, file: &str, is_folder: bool) -> Option<String> {
     if !is_folder {
         return file.rsplit_once('.').map(|(_, end)| end.to_owned());
@@ -282,7 +281,7 @@ fn test_file_extension(root: &Dir, file: &str, is_folder: bool) -> Option<String
     kinds.into_iter().find(|(_, is)| has(*is)).map(|(end, _)| end.to_owned())
 }
 
-/// The nearest folder below the root that has a runner of its own for such a file.
+/// The nearest folder below the root with its own runner for such a file.
 fn nearest_runner(
     root: &Dir,
     file: &str,
@@ -304,7 +303,7 @@ fn nearest_runner(
 
 fn detect_in_folder(root: &Dir, near: &Dir, tongue: Option<&str>) -> Option<DetectedRunner> {
     let of_node = || {
-        // A package.json that says nothing of tests goes by what the root says.
+        // A package.json without test settings follows the root.
         detect_node(near).filter(|found| {
             *found != DetectedRunner::Direct(PackageScript::Node) || detect_node(root).is_none()
         })
@@ -342,7 +341,7 @@ fn detect_go(root: &Dir) -> Option<DetectedRunner> {
     is_file(root, "go.mod").then_some(DetectedRunner::Go)
 }
 
-/// The root's own runner, of the language of these files first.
+/// The root's own runner, preferring the language of these files.
 fn detect_in_root(root: &Dir, tongue: Option<&str>) -> Option<DetectedRunner> {
     let by_path = match tongue {
         Some("py") => Some(DetectedRunner::Python),
@@ -370,12 +369,12 @@ fn read_text(root: &Dir, name: &str) -> Option<String> {
     Some(printable_text(&load_file(root, &path).ok()?.bytes))
 }
 
-/// A package's script; without one, the runner it depends on; without that, Node's own where tests lie.
+/// A package's script; otherwise the runner it depends on; otherwise Node's own if there are tests.
 fn detect_node(root: &Dir) -> Option<DetectedRunner> {
     let package: serde_json::Value = serde_json::from_str(&read_text(root, "package.json")?).ok()?;
     let script =
         package.get("scripts").and_then(|scripts| scripts.get("test")).and_then(|script| script.as_str());
-    // The script that npm init writes tests nothing.
+    // The script written by npm init runs no tests.
     if let Some(script) = script.filter(|script| !script.contains("no test specified")) {
         return Some(DetectedRunner::Npm(PackageScript::from_text(script)));
     }
@@ -393,7 +392,7 @@ fn detect_node(root: &Dir) -> Option<DetectedRunner> {
 }
 
 fn has_python_tests(root: &Dir) -> bool {
-    // A tox.ini may be there for a linter alone.
+    // A tox.ini may configure only a linter.
     let tox =
         || read_text(root, "tox.ini").is_some_and(|tox| tox.lines().any(|line| line.trim() == "[pytest]"));
     root.metadata("pytest.ini").is_ok() || tox() || has_file_named(root, None, is_python_test)

@@ -1,37 +1,37 @@
-//! What a file's bytes are: text in an encoding, or data of some kind. Pure.
+//! Detects a file's encoding, or that it is not text. Pure.
 //!
-//! A model reads and writes Unicode; the file keeps its own encoding. Invariant: text that is decoded here can
-//! be put back to the byte ([`Encoding::encode`]), or is told to be [`Encoding::Utf8Broken`], which the edit
-//! engine takes as bytes.
+//! A model reads and writes Unicode; the file keeps its own encoding. Invariant: decoded text can be encoded back to
+//! the same bytes ([`TextEncoding::encode`]), or is marked as [`TextEncoding::Utf8Broken`], which the edit engine
+//! handles as bytes.
 
 use std::borrow::Cow;
 
-/// Bytes that are looked at to tell text from data.
+/// Bytes inspected to tell text from data.
 pub(crate) const SNIFFED_BYTES: usize = 8 * 1024;
 
-/// One control character in so many bytes is no text of an eight-bit encoding.
+/// With more than one control character per this many bytes, the data is not eight-bit text.
 const BYTES_PER_CONTROL: usize = 32;
 
-/// How a text file is written.
+/// Encoding of a text file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextEncoding {
     Utf8,
     Utf8Bom,
-    /// UTF-8 but for some bytes.
+    /// UTF-8 with some invalid bytes.
     Utf8Broken,
     Utf16Le,
     Utf16Be,
-    /// Any eight-bit text: each byte is one character in it, and back.
+    /// Any eight-bit text: every byte maps to one character and back.
     Windows1252,
 }
 
-/// Why a text cannot be written back in its file's encoding.
+/// A character that the file's encoding lacks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` cannot be written in {1}, the file's encoding")]
 pub(crate) struct UnencodableChar(char, &'static str);
 
 impl TextEncoding {
-    /// What the model is told of it; nothing of plain UTF-8.
+    /// Describes the encoding for the model; `None` for plain UTF-8.
     pub(crate) const fn describe_for_model(self) -> Option<&'static str> {
         match self {
             Self::Utf8 => None,
@@ -53,7 +53,7 @@ impl TextEncoding {
         }
     }
 
-    /// Whether the edit engine works on the decoded text; it takes all forms of UTF-8 as they are.
+    /// Whether the edit engine works on decoded text; it handles all forms of UTF-8 as bytes.
     pub(crate) const fn is_transcoded(self) -> bool {
         match self {
             Self::Utf8 | Self::Utf8Bom | Self::Utf8Broken => false,
@@ -61,10 +61,10 @@ impl TextEncoding {
         }
     }
 
-    /// The bytes of `text` in it, its mark in front.
+    /// Encodes `text`, with the byte-order mark in front if the encoding has one.
     ///
     /// # Errors
-    /// A character that it does not have.
+    /// A character is not available in this encoding.
     pub(crate) fn encode(self, text: &str) -> Result<Vec<u8>, UnencodableChar> {
         match self {
             Self::Utf8 | Self::Utf8Broken => Ok(text.as_bytes().to_vec()),
@@ -97,16 +97,16 @@ const UTF8_BOM: &[u8] = b"\xef\xbb\xbf";
 const UTF16_LE_BOM: &[u8] = b"\xff\xfe";
 const UTF16_BE_BOM: &[u8] = b"\xfe\xff";
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FileContent<'a> {
-    /// Text, without its mark.
+    /// Text, without its byte-order mark.
     Text(Cow<'a, str>, TextEncoding),
-    /// No text; the kind in words, with its article.
+    /// Not text; the kind of data in words, with its article.
     Binary(&'static str),
 }
 
-/// The text that `bytes`, the begin or the whole of a file, are in whatever encoding; none where they are no text.
+/// Decodes `bytes`, the beginning or all of a file, in any encoding; `None` if they are not text.
 pub(crate) fn decode_text(bytes: &[u8]) -> Option<String> {
     match classify_content(bytes) {
         FileContent::Text(text, _) => Some(text.into_owned()),
@@ -114,7 +114,7 @@ pub(crate) fn decode_text(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// What `bytes`, the whole of a file, are.
+/// Classifies `bytes`, the complete content of a file.
 pub(crate) fn classify_content(bytes: &[u8]) -> FileContent<'_> {
     if let Some(rest) = bytes.strip_prefix(UTF8_BOM)
         && let Ok(text) = std::str::from_utf8(rest)
@@ -138,7 +138,7 @@ pub(crate) fn classify_content(bytes: &[u8]) -> FileContent<'_> {
     }
 }
 
-/// What the first bytes of a file tell: the kind of data it is; or its encoding, where a mark says UTF-16.
+/// Inspects the first bytes of a file: returns the kind of data, or the encoding if a mark says UTF-16.
 pub(crate) fn sniff_encoding(bytes: &[u8]) -> Result<Option<TextEncoding>, &'static str> {
     if let Some(kind) = magic_kind(bytes) {
         return Err(kind);
@@ -156,7 +156,7 @@ pub(crate) fn sniff_encoding(bytes: &[u8]) -> Result<Option<TextEncoding>, &'sta
     Ok(None)
 }
 
-/// A line as text, whatever it is written in.
+/// Decodes a line in any encoding.
 pub(crate) fn decode_line(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
@@ -167,14 +167,14 @@ pub(crate) fn decode_line(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Bytes that are not all UTF-8.
+/// Classifies bytes that are not valid UTF-8.
 fn classify_eight_bit(bytes: &[u8]) -> FileContent<'_> {
     let begin = &bytes[..bytes.len().min(SNIFFED_BYTES)];
     let is_control = |byte: &&u8| **byte < 0x20 && !matches!(**byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b);
     if begin.iter().filter(is_control).count() * BYTES_PER_CONTROL > begin.len() {
         return FileContent::Binary("a binary file");
     }
-    // A text of an eight-bit encoding has no sequences of UTF-8, but by a rare chance.
+    // Text in an eight-bit encoding hardly ever contains UTF-8 sequences.
     let (mut valid, mut invalid) = (0, 0);
     for chunk in bytes.utf8_chunks() {
         valid += chunk.valid().chars().filter(|c| !c.is_ascii()).count();
@@ -189,7 +189,7 @@ fn classify_eight_bit(bytes: &[u8]) -> FileContent<'_> {
     )
 }
 
-/// The kind that the first bytes say.
+/// The kind of data, by its magic bytes.
 fn magic_kind(bytes: &[u8]) -> Option<&'static str> {
     let riff = |kind: &[u8]| bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(kind);
     if riff(b"WEBP") {

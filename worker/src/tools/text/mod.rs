@@ -1,4 +1,4 @@
-//! Bytes of files and of commands as text that a model may read. Pure.
+//! Converts bytes of files and commands to text that a model may read. Pure.
 
 pub(super) mod encoding;
 pub(super) mod output;

@@ -1,9 +1,10 @@
-//! Output of commands and files as a model may read it: controls escaped, long text cut in the middle.
+//! Makes output of commands and files safe for a model: control characters are escaped, long text is cut in the
+//! middle.
 //!
-//! Output is hostile bytes: what moves a cursor, hides or reorders text is shown, never passed on.
+//! Output is untrusted: characters that move a cursor, or hide or reorder text, are shown escaped, never passed on.
 
-/// Bytes as text: invalid UTF-8 replaced, terminal sequences removed, a line that overwrote itself
-/// reduced to its last state, and characters that hide or reorder others written as `\u{…}`.
+/// Decodes bytes: invalid UTF-8 is replaced, terminal sequences are removed, a line that overwrote itself is reduced
+/// to its last state, and characters that hide or reorder others are written as `\u{…}`.
 #[must_use]
 pub fn printable_text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
@@ -32,8 +33,8 @@ pub fn printable_text(bytes: &[u8]) -> String {
     out
 }
 
-/// Text of a file as a model may read it: what would hide, reorder or overwrite is written as `\u{…}`, and
-/// nothing is left out. A file is no terminal: what stands before a carriage return is there as well.
+/// Escapes a file's text for a model: characters that hide, reorder or overwrite others are written as `\u{…}`, and
+/// nothing is left out. A file is not a terminal, so text before a carriage return is kept.
 pub(crate) fn escape_hidden(text: &str) -> String {
     if !text.chars().any(|c| c != '\t' && is_hidden_char(c)) {
         return text.to_owned();
@@ -49,7 +50,7 @@ pub(crate) fn escape_hidden(text: &str) -> String {
     out
 }
 
-/// Skips what follows an escape: a CSI sequence, an OSC string, or one character.
+/// Skips what follows an escape character: a CSI sequence, an OSC string, or one character.
 fn skip_escape_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match chars.peek() {
         Some('[') => {
@@ -74,15 +75,15 @@ fn skip_escape_sequence(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     }
 }
 
-/// Controls, bidirectional overrides, zero-width characters, tag characters.
+/// Control characters, bidirectional overrides, zero-width characters, tag characters.
 fn is_hidden_char(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The text, or its first and last `chars_max / 2` characters with a line between that says how much
-/// is missing. The flag tells whether it was cut.
+/// Returns the text, or its first and last `chars_max / 2` characters with a line in between that says how much is
+/// missing. The flag says whether it was cut.
 #[must_use]
 pub fn cut_middle(text: &str, chars_max: usize) -> (String, bool) {
     let total = text.chars().count();
@@ -95,7 +96,7 @@ pub fn cut_middle(text: &str, chars_max: usize) -> (String, bool) {
     (format!("{head}\n[… {} characters left out …]\n{tail}", total - 2 * half), true)
 }
 
-/// One line, at most `chars_max` characters of it.
+/// Cuts one line to at most `chars_max` characters.
 pub(crate) fn cut_line(line: &str, chars_max: usize) -> String {
     match line.char_indices().nth(chars_max) {
         Some((at, _)) => format!("{}… [{} more characters]", &line[..at], line[at..].chars().count()),
@@ -103,7 +104,7 @@ pub(crate) fn cut_line(line: &str, chars_max: usize) -> String {
     }
 }
 
-/// One line, at most `chars_max` characters of it around the byte `at`: a hit must be seen.
+/// Cuts one line to at most `chars_max` characters around the byte `at`, so that a hit stays visible.
 pub(crate) fn cut_around(line: &str, at: usize, chars_max: usize) -> String {
     let before = line.get(..at).map_or(0, |begin| begin.chars().count());
     if before + chars_max / 4 <= chars_max {

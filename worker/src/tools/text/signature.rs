@@ -1,10 +1,10 @@
 //! Error signatures: equal for equal causes, so that "the same error three times" can be counted.
 
-/// Characters of a signature: enough to tell errors apart, few enough to stand inline in every event.
+/// Longest signature, in characters: enough to distinguish errors, short enough to be inline in every event.
 const SIGNATURE_CHARS_MAX: usize = 160;
 
 /// Reduces an error's text: hexadecimal addresses, temporary paths, folders of absolute paths, quoted hashes and
-/// numbers become marks, white space collapses.
+/// numbers become marks, and white space is collapsed.
 #[must_use]
 pub fn error_signature(text: &str) -> String {
     let mut out = String::new();
@@ -21,21 +21,21 @@ fn normalize_word(word: &str, out: &mut String) {
     if let Some(at) = ["/tmp/", "/var/tmp/", "/dev/shm/"].iter().find_map(|dir| word.find(dir)) {
         normalize_numbers(&word[..at], out);
         out.push_str("TMP");
-        // What follows the path, such as `:12:` or a closing quote, says more of the error.
+        // The text after the path, such as `:12:` or a closing quote, is kept.
         let rest = &word[at..];
         let end = rest.find([':', '"', '\'', '`', ')', ',', ';']).unwrap_or(rest.len());
         normalize_numbers(&rest[end..], out);
     } else if let Some((at, name)) = find_absolute_path(word) {
         normalize_numbers(&word[..at], out);
         out.push_str("PATH");
-        // The file's own name says what it is about, wherever it lies.
+        // The file name itself is meaningful in any folder.
         normalize_numbers(&word[name..], out);
     } else {
         normalize_numbers(word, out);
     }
 }
 
-/// Where an absolute path with a folder begins in a word, and the `/` before its last name.
+/// Finds where an absolute path with a folder begins in a word, and the `/` before its last name.
 fn find_absolute_path(word: &str) -> Option<(usize, usize)> {
     let at = word.find('/')?;
     let begins = word[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric() && !"._-~*".contains(c));
@@ -68,14 +68,15 @@ fn normalize_numbers(word: &str, out: &mut String) {
     }
 }
 
-/// Hexadecimal digits in a row from which on they are a hash and no word.
+/// Hexadecimal digits in a row from which on a word counts as a hash.
 const HASH_DIGITS_MIN: usize = 12;
 
 fn prefix_length(text: &str, is: impl Fn(char) -> bool) -> usize {
     text.find(|c| !is(c)).unwrap_or(text.len())
 }
 
-/// The line of a command's output that names its error best: the last one that speaks of an error,
+/// The line of a command's output that best names its error: the last one that mentions an error, otherwise the last
+/// one with text.
 /// else the last one with text.
 pub(crate) fn error_line(output: &str) -> Option<&str> {
     let speaks = |line: &&str| {

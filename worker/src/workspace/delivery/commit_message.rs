@@ -1,37 +1,35 @@
-//! The message of a delivered commit: a title, what the run said at its end, and trailers that name run and task.
+//! Message of a delivered commit: a title, the run's final summary, and trailers that name the run and the
+//! task.
 //!
-//! Pure. The words are a model's or a stranger's, and a commit's message is read by people and by programs:
-//! they may neither move a terminal's cursor, nor look like trailers, nor end the message before ours. Invariant:
-//! the last paragraph is docket's own, and the only one of that form.
+//! Pure. The text comes from a model or a stranger, and both people and programs read commit messages: it
+//! must not move a terminal's cursor, look like a trailer, or end the message early. Invariant: the last
+//! paragraph is docket's own and the only one of that form.
 
 use docket_schema::ids::{RunId, TaskId};
 
 /// Longest first line, in characters: what git's own lists show.
 const TITLE_CHARS_MAX: usize = 72;
-/// Where lines of the body are broken, in characters.
+/// Wrap width of the body, in characters.
 const BODY_WIDTH: usize = 72;
-/// Longest body, in lines: more is no summary.
+/// Longest body, in lines: anything longer is not a summary.
 const BODY_LINES_MAX: usize = 100;
-/// Longest line that cannot be broken, in characters.
+/// Longest line that cannot be wrapped, in characters.
 const LINE_CHARS_MAX: usize = 400;
-/// What a line of the body begins with that would be taken for something else.
+/// Prefix for body lines that a program could misread as something other than text.
 const QUOTE_PREFIX: &str = "> ";
 
-/// What a message is made of.
+/// The parts of a commit message.
 #[derive(Debug, Clone, Copy)]
 pub struct CommitMessage<'a> {
-    /// The task's title.
     pub title: &'a str,
-    /// What the run said at its end.
+    /// The run's final summary.
     pub body: &'a str,
-    /// The task.
     pub task: TaskId,
-    /// The run.
     pub run: RunId,
 }
 
 impl CommitMessage<'_> {
-    /// The first line.
+    /// Renders the first line.
     pub fn render_title(&self) -> String {
         let clean = collapse_whitespace(&strip_control_chars(self.title).replace('\n', " "));
         if clean.is_empty() {
@@ -42,11 +40,11 @@ impl CommitMessage<'_> {
         }
         let cut: String = clean.chars().take(TITLE_CHARS_MAX - 1).collect();
         let whole = cut.rsplit_once(' ').map_or(cut.as_str(), |(whole, _)| whole);
-        // A single long word is cut where it must be.
+        // A single long word is cut at the limit.
         format!("{}…", if whole.chars().count() > TITLE_CHARS_MAX / 2 { whole } else { &cut })
     }
 
-    /// The paragraphs between title and trailers; may be empty.
+    /// Renders the paragraphs between title and trailers; may be empty.
     pub fn render_body(&self) -> String {
         let mut lines: Vec<String> = Vec::new();
         for line in strip_control_chars(self.body).lines() {
@@ -64,7 +62,7 @@ impl CommitMessage<'_> {
         lines.join("\n").trim_matches('\n').to_owned()
     }
 
-    /// The whole message.
+    /// Renders the complete message.
     pub fn render_message(&self) -> String {
         let body = self.render_body();
         let between = if body.is_empty() { String::new() } else { format!("{body}\n\n") };
@@ -72,7 +70,8 @@ impl CommitMessage<'_> {
     }
 }
 
-/// Text without what is no character of a line: controls, marks that turn the direction, invisible ones.
+/// Removes characters that do not belong in a line: control characters, bidirectional marks and invisible
+/// ones.
 fn strip_control_chars(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.replace("\r\n", "\n").chars() {
@@ -97,7 +96,7 @@ fn collapse_whitespace(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Breaks a line between words. What is indented is code, and stays as it is.
+/// Wraps a line between words. Indented lines are code and are left unchanged.
 fn wrap_line(line: &str, lines: &mut Vec<String>) {
     let cut = |line: &str| line.chars().take(LINE_CHARS_MAX).collect::<String>();
     if line.chars().count() <= BODY_WIDTH || line.starts_with("    ") {
@@ -118,8 +117,8 @@ fn wrap_line(line: &str, lines: &mut Vec<String>) {
     lines.push(cut(&now));
 }
 
-/// Whether a program takes the line for something else than text: a trailer (`Token: value`, whatever the token),
-/// the end of a message before a patch, the begin of another mail, or a comment.
+/// Whether a program could take the line for something other than text: a trailer (`Token: value`, whatever
+/// the token), the end of a message before a patch, the start of another mail, or a comment.
 fn needs_quoting(line: &str) -> bool {
     let starts = ["---", "diff -", "Index: ", "From ", "#", "(cherry picked from commit ", "-- "];
     if starts.iter().any(|start| line.starts_with(start)) {
@@ -145,7 +144,7 @@ mod tests {
         CommitMessage { title, body, task: TaskId(id(1)), run: RunId(id(2)) }
     }
 
-    /// What git itself takes for the trailers.
+    /// Returns what git itself parses as trailers.
     async fn parse_trailers(message: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
         let args = ["interpret-trailers", "--parse"];

@@ -1,8 +1,8 @@
-//! What a delivery would meet in a repository, looked at before any work is paid for.
+//! Checks whether a result could be delivered, before any work is paid for.
 //!
-//! Reads only: nothing is written to the repository or to its remote. What was found can change until the result is
-//! delivered, so `deliver_onto` and `push` look again; this spares a person the price of a result that cannot be
-//! handed over where they asked for it. Called by the commands that submit tasks.
+//! Nothing is written to the repository or its remote. The situation can change until the result is
+//! delivered, so `deliver_to_branch` and `push` check again; this check saves a person from paying for a
+//! result that cannot be delivered where they want it. Called by the commands that submit tasks.
 
 use std::{path::Path, time::Duration};
 
@@ -15,25 +15,26 @@ use super::{
 };
 use crate::workspace::repository::{local_repo::LocalRepo, repo_safety::check_safe_to_write};
 
-/// How long a remote may take to answer before a task is submitted. A delivery waits longer.
+/// Timeout for a remote to answer before a task is submitted. A delivery waits longer.
 const REMOTE_CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a remote said of a branch.
+/// The state of a remote's branch.
 #[derive(Debug)]
 pub enum RemoteBranch {
     /// The remote has no such branch.
     Free,
-    /// The remote has it, at this commit.
+    /// The remote's branch is at this commit.
     At(String),
-    /// The remote did not say: it cannot be reached now, or refuses. It may answer by the time of the push.
+    /// The remote is unreachable or refused the request. It may answer at the time of the push.
     Unknown(String),
 }
 
-/// Checks that a new task's result can become the branch `branch` of the repository that holds `repository`.
+/// Checks that a new task's result can be delivered as the branch `branch` of the repository that contains
+/// `repository`.
 ///
 /// # Errors
-/// [`DeliverError::BranchTaken`] or [`DeliverError::InTheWay`] where another branch stands there,
-/// [`DeliverError::NotWritable`] where refs cannot be written.
+/// [`DeliverError::BranchTaken`] or [`DeliverError::BranchNameConflict`] if an existing branch prevents it,
+/// [`DeliverError::NotWritable`] if refs cannot be written.
 pub async fn check_branch_is_free(repository: &Path, branch: &str) -> Result<(), DeliverError> {
     let repo = LocalRepo::discover(repository).await?;
     let reference = format!("refs/heads/{branch}");
@@ -49,12 +50,12 @@ pub async fn check_branch_is_free(repository: &Path, branch: &str) -> Result<(),
     }
 }
 
-/// Asks the remote `name` of the repository that holds `repository` for its branch `branch`. `scratch` is an existing
-/// folder for temporary files.
+/// Queries the remote `name` of the repository that contains `repository` for its branch `branch`. `scratch`
+/// is an existing folder for temporary files.
 ///
 /// # Errors
-/// [`PushError::NoRemote`] where the repository has no remote of that name; other faults of the repository. A remote
-/// that does not answer is no error.
+/// [`PushError::NoRemote`] if the repository has no remote of that name, or another error of the repository.
+/// A remote that does not answer is not an error.
 pub async fn check_remote_branch(
     repository: &Path,
     name: &str,
@@ -69,7 +70,7 @@ pub async fn check_remote_branch(
         Ok(Err(PushError::RemoteFailed { message, .. })) => Ok(RemoteBranch::Unknown(message)),
         Ok(Err(error)) => Err(error),
         Err(_) => Ok(RemoteBranch::Unknown(format!(
-            "it did not answer within {} s",
+            "it did not respond within {} s",
             REMOTE_CHECK_TIMEOUT.as_secs()
         ))),
     }

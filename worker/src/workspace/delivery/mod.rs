@@ -1,4 +1,4 @@
-//! What a run left, handed over: as a patch, a commit on a branch, or a push.
+//! Delivery of a run's result: as a patch, a commit on a branch, or a push.
 
 pub(super) mod commit_message;
 pub(super) mod delivery_check;

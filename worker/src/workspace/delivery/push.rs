@@ -1,10 +1,10 @@
-//! A delivered branch pushed to a remote of its repository, in the name of whoever runs docket.
+//! Pushes a delivered branch to a remote of its repository, with the identity of the user who runs docket.
 //!
-//! The push is made from a git folder of docket's own that borrows the repository's objects: of the repository's
-//! settings only the remote's address is read, so that no hook, helper or command that it names is run. Who the
-//! person is at the remote is their own git's business. Idempotent by the branch's name: a remote that has the
-//! commit already has it. Invariants: nothing is forced; a remote branch that holds other work stays; no address
-//! is told with a user or password.
+//! The push is made from a git folder of docket's own that borrows the repository's objects. Only the
+//! remote's address is read from the repository's settings, so none of its hooks, helpers or commands run.
+//! Authentication at the remote is left to the user's git. Idempotent by the branch's name: pushing a commit
+//! that the remote already has does nothing. Invariants: pushes are never forced; a remote branch with other
+//! work is kept; addresses are printed without user name and password.
 
 use std::{
     fs, io,
@@ -18,67 +18,61 @@ use crate::workspace::repository::{
     pin_error::PinError,
 };
 
-/// Why nothing was pushed.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    /// No such remote.
+    /// The repository has no such remote.
     #[error("the repository has no remote `{name}`{known}; `git remote add {name} URL` adds one")]
     NoRemote {
-        /// What was asked for.
+        /// The requested remote.
         name: String,
-        /// Those that there are, in words.
+        /// The existing remotes, as text.
         known: String,
     },
-    /// The remote branch holds other work.
+    /// The remote branch contains other work.
     #[error(
-        "the branch `{branch}` of {remote} is at {at} and holds other work, which is not overwritten: push under \
-         another name with --branch, or delete it there"
+        "the branch `{branch}` of {remote} is at {at} and contains other work, which docket does not overwrite: push \
+         under another name with --branch, or delete it there"
     )]
     BranchTaken {
-        /// The branch.
         branch: String,
-        /// The remote.
         remote: String,
-        /// Where its branch is.
+        /// The commit that the remote branch is at.
         at: String,
     },
     /// git failed.
     #[error(
-        "the remote {remote} could not be reached, or refused ({message}); the branch stands in the repository, and pushing again is safe"
+        "the remote {remote} could not be reached or refused the push ({message}); the branch is in the repository, and pushing again is safe"
     )]
     RemoteFailed {
-        /// The remote.
         remote: String,
-        /// git's words.
+        /// git's error output.
         message: String,
     },
     /// git could not be run.
     #[error("git could not push")]
     Git(#[from] GitCallError),
-    /// The repository.
+    /// The repository could not be read.
     #[error(transparent)]
     Repository(#[from] PinError),
-    /// docket's own temporary files.
+    /// docket's own temporary files could not be accessed.
     #[error("cannot work in the temporary folder {path}: check its permissions and the free space")]
     ScratchFolder {
-        /// The folder.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
 }
 
-/// What a push came to.
+/// The outcome of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PushOutcome {
-    /// The remote branch is there by it.
+    /// The commit was pushed.
     Pushed,
-    /// The remote had the commit at that branch already.
+    /// The remote's branch was already at the commit.
     AlreadyPushed,
 }
 
-/// A remote of a repository, and docket's own folder to speak with it from.
+/// A remote of a repository, with docket's own git folder to access it.
 #[derive(Debug)]
 pub struct GitRemote {
     name: String,
@@ -88,11 +82,11 @@ pub struct GitRemote {
 }
 
 impl GitRemote {
-    /// The remote `name` of the repository that holds `repository`. `commit` is one of its commits; `scratch` an
-    /// existing folder for temporary files.
+    /// Finds the remote `name` of the repository that contains `repository`. `commit` is one of the
+    /// repository's commits; `scratch` is an existing folder for temporary files.
     ///
     /// # Errors
-    /// [`PushError`].
+    /// [`PushError`] if the remote does not exist or the repository cannot be read.
     pub async fn find(
         repository: &Path,
         name: &str,
@@ -113,15 +107,15 @@ impl GitRemote {
         Ok(Self { name: name.to_owned(), address, git_dir: own, _scratch: temporary })
     }
 
-    /// Its name, as it is told.
+    /// The remote's name as shown to people.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where the branch is at the remote.
+    /// Returns the commit that the remote's branch is at.
     ///
     /// # Errors
-    /// [`PushError`].
+    /// [`PushError`] if the remote cannot be queried.
     pub async fn branch_commit(&self, branch: &str) -> Result<Option<String>, PushError> {
         let reference = format!("refs/heads/{branch}");
         let serving = self.local_server_option("--upload-pack", "upload-pack");
@@ -133,15 +127,15 @@ impl GitRemote {
             return Err(self.push_error(&args, &ended));
         }
         let listed = trim_output_line(ended.stdout);
-        // A pattern also finds refs that end so.
+        // A pattern also matches refs that end with it.
         let found = listed.lines().filter_map(|line| line.split_once('\t'));
         Ok(found.filter(|(_, name)| *name == reference).map(|(oid, _)| oid.to_owned()).next())
     }
 
-    /// Whether the remote's branch is at `commit`, or has gone on from it.
+    /// Whether the remote's branch is at `commit` or at a descendant of it.
     ///
     /// # Errors
-    /// [`PushError`].
+    /// [`PushError`] if the remote cannot be queried.
     pub async fn contains_commit(&self, branch: &str, commit: &str) -> Result<bool, PushError> {
         match self.branch_commit(branch).await? {
             Some(at) => Ok(at == commit || self.is_ancestor(commit, &at).await?),
@@ -149,10 +143,10 @@ impl GitRemote {
         }
     }
 
-    /// Puts `commit` at the remote's branch. Safe to repeat.
+    /// Pushes `commit` to the remote's branch. Safe to repeat.
     ///
     /// # Errors
-    /// [`PushError::Taken`] where it holds other work.
+    /// [`PushError::BranchTaken`] if the branch contains other work.
     pub async fn push(&self, branch: &str, commit: &str) -> Result<PushOutcome, PushError> {
         let taken =
             |at: String| PushError::BranchTaken { branch: branch.to_owned(), remote: self.name.clone(), at };
@@ -170,7 +164,7 @@ impl GitRemote {
         if ended.is_success() {
             return Ok(PushOutcome::Pushed);
         }
-        // Somebody was there between the look and the push; or it was us, and only the answer was lost.
+        // Another push was made between the check and ours, or ours succeeded and only the reply was lost.
         match self.branch_commit(branch).await {
             Ok(Some(at)) if at == commit => Ok(PushOutcome::AlreadyPushed),
             Ok(Some(at)) if !self.is_ancestor(&at, commit).await? => Err(taken(at)),
@@ -178,17 +172,17 @@ impl GitRemote {
         }
     }
 
-    /// Whether `commit` goes on from `old`.
+    /// Whether `old` is an ancestor of `commit`.
     async fn is_ancestor(&self, old: &str, commit: &str) -> Result<bool, PushError> {
         match self.git_dir.run(&["merge-base", "--is-ancestor", old, commit], Vec::new()).await {
             Ok(_) => Ok(true),
-            // It does not, or the repository has no such commit.
+            // Not an ancestor, or the repository does not have the commit.
             Err(GitCallError::Failed { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// For a remote on this machine, by which git it is served there.
+    /// Selects the git that serves a remote on this machine.
     fn local_server_option(&self, option: &str, verb: &str) -> Option<String> {
         is_local_address(&self.address).then(|| format!("{option}={}", serving_command(verb)))
     }
@@ -205,7 +199,7 @@ impl GitRemote {
     }
 }
 
-/// Where the remote is pushed to. Only its name and address are read.
+/// Returns the push address of the remote. Only its name and address are read.
 async fn read_remote_address(repo: &LocalRepo, name: &str) -> Result<String, PushError> {
     for key in ["pushurl", "url"] {
         let key = format!("remote.{name}.{key}");
@@ -222,11 +216,11 @@ async fn read_remote_address(repo: &LocalRepo, name: &str) -> Result<String, Pus
         Ok(found) => trim_output_line(found).lines().collect::<Vec<_>>().join(", "),
         Err(_) => String::new(),
     };
-    let known = if known.is_empty() { String::new() } else { format!("; there are: {known}") };
+    let known = if known.is_empty() { String::new() } else { format!("; existing remotes: {known}") };
     Err(PushError::NoRemote { name: name.to_owned(), known })
 }
 
-/// An address as it is from another folder.
+/// Makes a relative address absolute, for use from another folder.
 fn absolute_address(repo: &LocalRepo, address: String) -> String {
     if !is_path_address(&address) {
         return address;
@@ -239,7 +233,7 @@ fn is_local_address(address: &str) -> bool {
     is_path_address(address) || address.starts_with("file://")
 }
 
-/// As git tells a path from `host:path` and from an URL.
+/// Distinguishes a path from `host:path` and from a URL as git does.
 fn is_path_address(address: &str) -> bool {
     match address.find(':') {
         None => true,

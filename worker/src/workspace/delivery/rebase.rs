@@ -1,10 +1,10 @@
-//! A run's change laid onto a branch: onto what came there since the run's base was pinned, or onto what docket
-//! delivered before.
+//! Applies a run's change to a branch: on top of commits made since the run's base was pinned, or on top of
+//! an earlier delivery.
 //!
-//! The merge is made in docket's own git folder, of trees alone, and the source repository gets objects and a ref
-//! only once all is sure. Invariants: the same run onto the same commits is the same commit, so that a repeated
-//! delivery is known by its id; a branch that is not docket's is never moved, and one that is only goes forward; no
-//! merge driver, filter or hook of the repository runs.
+//! The merge uses trees only and runs in docket's own git folder; the source repository receives objects and
+//! a ref only after everything has succeeded. Invariants: the same run on the same commits produces the same
+//! commit, so a repeated delivery is recognized by its id; a branch that is not docket's is never moved, and
+//! docket's own branches only move forward; no merge driver, filter or hook of the repository runs.
 
 use std::{ffi::OsStr, fs, io::Write as _, path::Path};
 
@@ -18,66 +18,67 @@ use crate::workspace::repository::{
     repo_safety::check_safe_to_write,
 };
 
-/// A branch that is to hold a result.
+/// A branch to deliver a result to.
 #[derive(Debug, Clone, Copy)]
 pub struct BranchDelivery<'a> {
-    /// Its name.
     pub branch: &'a str,
     /// The commit's message.
     pub message: &'a str,
     /// Author, committer and time.
     pub signature: &'a CommitSignature,
-    /// Commits that were delivered for the same task before: onto these another may be put.
+    /// Commits delivered earlier for the same task. The result may be placed on top of these.
     pub delivered: &'a [DeliveredCommit],
-    /// Put it also onto what a run delivered that this one does not stand on, though that undoes it.
+    /// Place the result even on top of another run's delivery that this run does not build on, which undoes
+    /// it.
     pub replace: bool,
-    /// The branch that the base was taken from: where it moved, the result is laid onto what it is now. None = the
-    /// result stands on its base.
+    /// The branch that the base was taken from. If it has moved, the result is applied to its current tip.
+    /// `None` = the result stays on its base.
     pub base_branch: Option<&'a str>,
 }
 
 /// A commit that was delivered for a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveredCommit {
-    /// Its name.
+    /// The commit's id.
     pub commit: String,
-    /// Whose result it is.
+    /// The run whose result it is.
     pub origin: CommitOrigin,
 }
 
-/// Whose result a delivered commit is, as seen from the run whose result is delivered now.
+/// The origin of a delivered commit, relative to the run that is being delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitOrigin {
-    /// This run's own.
+    /// The same run.
     SameRun,
-    /// A run's that this one stands on: it has what that one did.
+    /// A run that this one builds on: its work is included.
     EarlierRun,
-    /// Another run's, of whose work this one knows nothing.
+    /// Another run, whose work is not included in this one.
     OtherRun,
 }
 
-/// A branch that holds the result.
+/// A branch that contains the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveredBranch {
-    /// The commit it is at.
+    /// The commit that the branch is at.
     pub commit: String,
-    /// The commit under it.
+    /// The commit's parent.
     pub parent: String,
 }
 
-/// Where a commit is put, and the commit whose tree the change is laid onto: another one where docket's own stand
-/// between them.
+/// Where a commit is placed, and the commit whose tree the change is applied to; they differ if docket's own
+/// commits lie between them.
 struct CommitPlacement {
     parent: String,
     anchor: String,
 }
 
 impl ResultCommit {
-    /// Puts the result as one commit on top of the base into `repository`, as the new branch `branch`, whatever came
-    /// there since; the commit's id. Delivering the same again changes nothing and answers the same.
+    /// Delivers the result as one commit on top of the base into `repository`, as the new branch `branch`,
+    /// regardless of newer commits. Returns the commit's id. Repeating the delivery changes nothing and
+    /// returns the same id.
     ///
     /// # Errors
-    /// [`DeliverError`]; [`DeliverError::BranchTaken`] where the branch is another commit.
+    /// [`DeliverError`]; in particular [`DeliverError::BranchTaken`] if the branch is at another commit.
     pub async fn deliver_new_branch(
         &self,
         repository: &Path,
@@ -90,13 +91,12 @@ impl ResultCommit {
         self.deliver_to_branch(repository, &wanted).await.map(|made| made.commit)
     }
 
-    /// Puts the result as one commit into `repository`, as `wanted` says. Delivering the same again changes nothing
-    /// and answers the same.
+    /// Delivers the result as one commit into `repository`, as described by `wanted`. Repeating the delivery
+    /// changes nothing and returns the same result.
     ///
     /// # Errors
-    /// [`DeliverError`]; [`DeliverError::BranchTaken`] where the branch holds other work,
-    /// [`DeliverError::Conflict`] where the change cannot be laid onto what came meanwhile, and
-    /// [`DeliverError::Nothing`] where there is no change.
+    /// [`DeliverError::BranchTaken`] if the branch contains other work, [`DeliverError::Conflict`] if the
+    /// change conflicts with newer commits, and [`DeliverError::NoChanges`] if there is no change.
     pub async fn deliver_to_branch(
         &self,
         repository: &Path,
@@ -149,7 +149,8 @@ impl ResultCommit {
         let onto = wanted.base_branch.unwrap_or(branch);
         let tree = self.merge_onto(&place.anchor, onto).await?;
         if tree == self.resolve_tree_id(&place.parent).await? {
-            // On top of what an earlier run delivered that is the result as well; otherwise nobody wants a branch.
+            // Even without a change, the branch is wanted on top of an earlier run's delivery; otherwise it
+            // has no use.
             let parent = self.first_undelivered_ancestor(&repo, &place.parent, wanted.delivered).await?;
             return tip.map(|commit| DeliveredBranch { commit, parent }).ok_or(DeliverError::NoChanges);
         }
@@ -159,16 +160,17 @@ impl ResultCommit {
         Ok(DeliveredBranch { commit, parent: place.parent })
     }
 
-    /// The change as a patch onto the commit that is checked out in `repository`, laid onto its files: all or nothing.
-    /// What is not committed there stays, and is in the way only where the change is.
+    /// Applies the change as a patch to the files of the commit that is checked out in `repository`: all or
+    /// nothing. Uncommitted changes are kept, and conflict only if they touch the same places. Returns
+    /// whether there was anything to do: files that already contain the change are left alone.
     ///
     /// # Errors
-    /// As [`ResultCommit::deliver_onto`]; [`DeliverError::FilesDiffer`] where the files differ from their commit at the
-    /// place. Answers whether there was anything to do: what has the change already has it.
+    /// Those of [`ResultCommit::deliver_to_branch`], and [`DeliverError::DirtyFiles`] if the files differ
+    /// from their commit at the changed places.
     pub async fn apply_to_files(&self, repository: &Path) -> Result<bool, DeliverError> {
         let repo = LocalRepo::discover(repository).await?;
         let Some(files) = &repo.work_tree else {
-            let why = "it has no work tree: name a branch".to_owned();
+            let why = "it has no work tree: deliver to a branch instead".to_owned();
             return Err(GitCallError::Failed { verb: "apply".to_owned(), message: why }.into());
         };
         self.borrow_objects(&repo)?;
@@ -193,7 +195,7 @@ impl ResultCommit {
         if ended.is_success() { Ok(true) } else { Err(failed_call_error(&args, &ended).into()) }
     }
 
-    /// Lets docket's own folder read what the repository holds, and know where its history is cut.
+    /// Gives docket's own folder access to the repository's objects and to its shallow boundaries.
     pub(crate) fn borrow_objects(&self, repo: &LocalRepo) -> Result<(), DeliverError> {
         let list = self.git_dir.path().join("objects/info/alternates");
         let fail = |source| DeliverError::ScratchFolder { path: list.clone(), source };
@@ -210,7 +212,7 @@ impl ResultCommit {
         file.write_all(&cut).map_err(fail)
     }
 
-    /// What the branch that the base was taken from is at now; the base where it has not gone on.
+    /// Returns the tip of the branch that the base was taken from, or the base if the branch has not moved.
     pub(crate) async fn upstream_tip(
         &self,
         repo: &LocalRepo,
@@ -219,7 +221,7 @@ impl ResultCommit {
         let base = || self.base_commit.clone();
         let Some(from) = from else { return Ok(base()) };
         let Some(now) = branch_commit(repo, &format!("refs/heads/{from}")).await? else { return Ok(base()) };
-        // A base of uncommitted changes stands on what was checked out.
+        // A base of uncommitted changes has the checked-out commit as its parent.
         let raw = self.git_dir.run(&["cat-file", "commit", &self.base_commit], Vec::new()).await?;
         let raw = String::from_utf8_lossy(&raw);
         let mut parents = raw.lines().map_while(|line| (!line.is_empty()).then_some(line));
@@ -227,7 +229,7 @@ impl ResultCommit {
         Ok(if now == self.base_commit || is_under { base() } else { now })
     }
 
-    /// The result again, if the branch's tip is exactly what this run's delivery makes.
+    /// Returns the earlier result if the branch's tip is exactly the commit that this delivery would make.
     async fn find_identical_delivery(
         &self,
         repo: &LocalRepo,
@@ -244,8 +246,8 @@ impl ResultCommit {
         }
     }
 
-    /// This run's own commit, if it was delivered before and the branch has gone on from it: by a later run of the
-    /// task, or by a person.
+    /// Returns this run's own commit if it was delivered before and the branch has since moved on: by a later
+    /// run of the task, or by a person.
     async fn find_earlier_delivery(
         &self,
         repo: &LocalRepo,
@@ -259,7 +261,7 @@ impl ResultCommit {
                     let parent = parent_commit(repo, &own.commit).await?.unwrap_or_default();
                     return Ok(Some(DeliveredBranch { commit: own.commit.clone(), parent }));
                 }
-                // It is not, or it is not there at all.
+                // Not an ancestor, or the commit does not exist.
                 Err(GitCallError::Failed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -267,7 +269,8 @@ impl ResultCommit {
         Ok(None)
     }
 
-    /// The first commit at or under `commit` that was not delivered for the task.
+    /// Returns the first commit, starting at `commit` and following parents, that was not delivered for the
+    /// task.
     async fn first_undelivered_ancestor(
         &self,
         repo: &LocalRepo,
@@ -275,7 +278,7 @@ impl ResultCommit {
         own: &[DeliveredCommit],
     ) -> Result<String, DeliverError> {
         let mut at = commit.to_owned();
-        // Each is passed once at most, for no commit is its own ancestor.
+        // Each is visited at most once, because no commit is its own ancestor.
         for _ in own {
             if !own.iter().any(|own| own.commit == at) {
                 break;
@@ -328,7 +331,7 @@ impl ResultCommit {
         Ok(trim_output_line(self.git_dir.run_with_env(&args, &person, message.as_bytes().to_vec()).await?))
     }
 
-    /// The tree of `anchor` with the run's change laid onto it.
+    /// Applies the run's change to the tree of `anchor`.
     async fn merge_onto(&self, anchor: &str, onto: &str) -> Result<String, DeliverError> {
         if anchor == self.base_commit {
             return Ok(self.tree.clone());
@@ -338,7 +341,8 @@ impl ResultCommit {
         if ours == base || base == self.tree {
             return Ok(if ours == base { self.tree.clone() } else { ours });
         }
-        // Commits of their own, so that git finds the base by what was pinned, whatever became of the history.
+        // Synthetic commits, so that git uses the pinned base as the merge base whatever happened to the
+        // history.
         let nobody =
             CommitSignature { name: "docket".into(), email: "docket@localhost".into(), at_seconds: 0 };
         let base = self.commit_tree(&base, None, &nobody, "base\n").await?;
@@ -356,7 +360,7 @@ impl ResultCommit {
                 let paths = strip_side_suffixes(paths, &[&ours, &theirs]);
                 Err(DeliverError::Conflict { onto: onto.to_owned(), paths })
             }
-            // Its usage, since it knows no such option.
+            // git printed its usage because it does not know the option.
             (crate::process::ChildExit::Exit(129), _) => {
                 let what = "merging needs git 2.38 or later";
                 Err(GitCallError::UnexpectedOutput { verb: "merge-tree", what }.into())
@@ -365,8 +369,8 @@ impl ResultCommit {
         }
     }
 
-    /// The objects of the commit that the repository may lack; the whole base too where its commit is not
-    /// there (uncommitted changes were part of it).
+    /// Sends the objects of the commit that the repository may lack, including the complete base if its
+    /// commit is missing there (because it contains uncommitted changes).
     async fn send_objects(&self, repo: &LocalRepo, commit: &str, parent: &str) -> Result<(), DeliverError> {
         let known = format!("{parent}^{{commit}}");
         let has_parent = match run_probe(&repo.git_dir, &["cat-file", "-e", &known]).await {
@@ -388,7 +392,7 @@ impl ResultCommit {
 
 impl CommitSignature {
     fn git_environment(&self) -> [(&'static str, String); 6] {
-        // Without the sign git takes small numbers for years.
+        // Without the sign git reads small numbers as years.
         let date = format!("@{} +0000", self.at_seconds);
         [
             ("GIT_AUTHOR_NAME", self.name.clone()),
@@ -401,7 +405,7 @@ impl CommitSignature {
     }
 }
 
-/// Moves the branch from where it was looked at, or makes it where it was not there.
+/// Moves the branch from the commit it was seen at, or creates it if it did not exist.
 async fn update_branch_ref(
     repo: &LocalRepo,
     reference: &str,
@@ -420,7 +424,7 @@ async fn update_branch_ref(
     let env: Vec<(&str, &OsStr)> = person.chain(quiet).collect();
     match run_in_git_dir(&repo.git_dir, &args, &env, update.into_bytes()).await {
         Ok(_) => Ok(()),
-        // Somebody made or moved the branch since we looked.
+        // The branch was created or moved since it was read.
         Err(error) => match branch_commit(repo, reference).await? {
             Some(at) if at == new => Ok(()),
             Some(at) if Some(at.as_str()) != old => {
@@ -431,7 +435,7 @@ async fn update_branch_ref(
     }
 }
 
-/// The paths that `git apply` complains of.
+/// Returns the paths that `git apply` reports.
 fn parse_apply_error_paths(stderr: &str) -> Vec<String> {
     let mut paths: Vec<String> = stderr
         .lines()
@@ -445,7 +449,8 @@ fn parse_apply_error_paths(stderr: &str) -> Vec<String> {
     paths
 }
 
-/// Paths as they are in the trees: a file that a folder stands in the way of has the name of its side behind it.
+/// Returns paths as they are in the trees: git appends the name of its side to a file that conflicts with a
+/// folder.
 fn strip_side_suffixes(paths: impl Iterator<Item = String>, sides: &[&str]) -> Vec<String> {
     let mut real: Vec<String> = paths
         .map(|path| {
@@ -457,8 +462,8 @@ fn strip_side_suffixes(paths: impl Iterator<Item = String>, sides: &[&str]) -> V
     real
 }
 
-/// Branches whose names are folders of each other cannot be there together.
-/// Refuses a branch that is a folder of another one's name, or that another one is a folder of.
+/// Refuses a branch name that is a folder of an existing branch's name, or the other way round: git cannot
+/// store both.
 pub(crate) async fn check_branch_name_conflict(repo: &LocalRepo, branch: &str) -> Result<(), DeliverError> {
     let error =
         |other: &str| DeliverError::BranchNameConflict { branch: branch.to_owned(), other: other.to_owned() };

@@ -1,9 +1,9 @@
-//! What a run left, as a commit: a patch for a person, or a branch in the source repository.
+//! Builds a run's result as a commit, for a patch or for a branch in the source repository.
 //!
 //! The commit is built in a git folder of docket's own from the recorded tree, never from the workspace:
-//! what a model wrote into its `.git` is not looked at. Called when a run ends, and by the reading commands.
-//! Invariants: the same tree, message and times give the same commit; no hook runs; a branch that is
-//! somebody else's is never moved.
+//! anything a model wrote into its `.git` is ignored. Called when a run ends, and by the commands that show
+//! history. Invariants: the same tree, message and times give the same commit; no hook runs; a branch that
+//! docket did not create is never moved.
 
 use std::{
     collections::BTreeMap,
@@ -31,112 +31,106 @@ use crate::workspace::{
     tree_view::path_state::tree_with_overlay,
 };
 
-/// Author and committer of a delivered commit, and when: a recorded time, so that a repeated delivery is the
-/// same commit.
+/// Author and committer of a delivered commit, and its time. The time is a recorded one, so that a repeated
+/// delivery gives the same commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitSignature {
-    /// Name.
     pub name: String,
-    /// Address.
+    /// Email address.
     pub email: String,
     /// Seconds since 1970, UTC.
     pub at_seconds: i64,
 }
 
-/// Why nothing was delivered.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliverError {
     /// The task has no repository.
     #[error(
-        "this task has no repository, so there is no commit to make: use `docket checkout` for its files"
+        "this task has no repository, so it cannot be delivered as a commit: use `docket checkout` to get its files"
     )]
     NoRepository,
-    /// docket's own temporary files.
+    /// docket's own temporary files could not be accessed.
     #[error("cannot work in the temporary folder {path}: check its permissions and the free space")]
     ScratchFolder {
-        /// The folder.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
     /// A content could not be read.
-    #[error("a recorded content could not be read")]
+    #[error("recorded content could not be read")]
     Contents(#[from] ContentsError),
     /// A git call failed.
-    #[error("git could not make the commit")]
+    #[error("git could not create the commit")]
     Git(#[from] GitCallError),
-    /// The repository to deliver to.
+    /// The target repository could not be read.
     #[error(transparent)]
     Target(#[from] PinError),
-    /// Not a branch name.
-    #[error("`{0}` is no name for a branch: see `git help check-ref-format`")]
+    /// Not a valid branch name.
+    #[error("`{0}` is not a valid branch name: see `git help check-ref-format`")]
     BranchName(String),
-    /// The branch exists and is another commit.
+    /// The branch exists and is at another commit.
     #[error("the branch `{branch}` exists and is at {at}: deliver under another name, or delete it first")]
     BranchTaken {
-        /// Its name.
         branch: String,
-        /// Where it is.
+        /// The commit it is at.
         at: String,
     },
-    /// A branch is a folder of the other's name.
+    /// One branch name is a folder of the other.
     #[error(
-        "the branch `{other}` is there, beside which git has no room for `{branch}`: deliver under another name"
+        "the branch `{other}` exists, so git cannot create `{branch}`: deliver under another name"
     )]
     BranchNameConflict {
-        /// The one that was wanted.
+        /// The requested branch.
         branch: String,
-        /// The one that is there.
+        /// The existing branch.
         other: String,
     },
-    /// The branch holds what a run delivered that this one does not stand on.
+    /// The branch contains the delivery of a run that this one does not build on.
     #[error(
-        "the branch `{branch}` is at {at}, which is the result of another run of the task: this run did not begin from \
-         it, and laid on top would undo it"
+        "the branch `{branch}` is at {at}, the result of another run of the task: this run did not start from it and \
+         would undo it if placed on top"
     )]
     WouldUndoOtherRun {
-        /// Its name.
         branch: String,
-        /// Where it is.
+        /// The commit it is at.
         at: String,
     },
-    /// Nothing was changed.
-    #[error("the run changed nothing that is not there already: no branch is made of it")]
+    /// The run changed nothing.
+    #[error("the run changed nothing that is not already there, so no branch was created")]
     NoChanges,
-    /// The branch would move under a work tree that has it checked out.
+    /// The branch is checked out in a work tree, which would not follow it.
     #[error(
-        "the branch `{0}` is checked out in a work tree, which would not follow: check out another, or deliver under \
-         another name"
+        "the branch `{0}` is checked out in a work tree, which would not be updated: check out another branch, or \
+         deliver under another name"
     )]
     BranchCheckedOut(String),
     /// Refs cannot be written.
     #[error("the folder {0} of the repository is not writable: check its permissions")]
     NotWritable(PathBuf),
-    /// The files that are checked out differ from their commit where the change is.
+    /// The checked-out files differ from their commit where the result changes them.
     #[error(
-        "the files that are checked out differ from their commit where the result changes them, in {}",
+        "the checked-out files have uncommitted changes where the result changes them, in {}",
         format_paths(paths)
     )]
     DirtyFiles {
-        /// The paths.
         paths: Vec<String>,
     },
-    /// What came onto the branch meanwhile conflicts with the result.
+    /// The result conflicts with commits added to the branch since the task began.
     #[error(
-        "the result conflicts with what came onto `{onto}` since the task began, in {}",
+        "the result conflicts with changes made to `{onto}` since the task began, in {}",
         format_paths(paths)
     )]
     Conflict {
-        /// What the result was to be laid onto.
+        /// The branch that the result was applied to.
         onto: String,
-        /// The paths, lossily.
+        /// The conflicting paths, as lossy UTF-8.
         paths: Vec<String>,
     },
 }
 
 impl DeliverError {
-    /// Whether the same may work later with nobody's help: git or a disk failed, or a file is not there for now.
+    /// Whether a retry may succeed without intervention: git or a disk failed, or a file is temporarily
+    /// missing.
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::NoRepository
@@ -157,7 +151,7 @@ impl DeliverError {
     }
 }
 
-/// Paths that a message names: enough to see what it is about.
+/// Most paths named in a message.
 const PATHS_SHOWN_MAX: usize = 8;
 
 fn format_paths(paths: &[String]) -> String {
@@ -168,7 +162,7 @@ fn format_paths(paths: &[String]) -> String {
     named
 }
 
-/// A recorded tree as git objects in a temporary folder of docket's own.
+/// A recorded tree as git objects, in a temporary folder of docket's own.
 #[derive(Debug)]
 pub struct ResultCommit {
     pub(crate) git_dir: GitDir,
@@ -181,7 +175,7 @@ pub struct ResultCommit {
 /// Builds the git tree of base and overlay. `scratch` is an existing folder for temporary files.
 ///
 /// # Errors
-/// [`DeliverError`].
+/// [`DeliverError`] if a content cannot be read or git fails.
 pub async fn build_result(
     base: &BaseObjects,
     overlay: &BTreeMap<WorkspacePath, Option<Entry>>,
@@ -212,10 +206,10 @@ pub async fn build_result(
     })
 }
 
-/// Paths, and what is to stand there; `None` = nothing.
+/// New entries by path; `None` = removed.
 pub(crate) type PathChanges = BTreeMap<WorkspacePath, Option<Entry>>;
 
-/// A comparison of two trees as `git apply` takes it, whatever anybody configured.
+/// Options that compare two trees in the form `git apply` accepts, regardless of any configuration.
 pub(crate) const PATCH_DIFF_ARGS: [&str; 9] = [
     "diff",
     "--binary",
@@ -228,20 +222,20 @@ pub(crate) const PATCH_DIFF_ARGS: [&str; 9] = [
     "--dst-prefix=b/",
 ];
 
-/// Whether git takes the link into no tree, whatever it leads to.
+/// Whether git refuses a link of this name in a tree, whatever its target.
 pub(crate) fn is_forbidden_link(path: &WorkspacePath, entry: &Entry) -> bool {
     entry.kind == EntryKind::Symlink && is_dot_gitmodules(split_path(path.as_bytes()).1)
 }
 
-/// Splits off what a git tree cannot hold (folders without files, git folders of nested repositories, files of
-/// submodules), and what would make git obey a folder of it.
+/// Splits off paths that a git tree cannot contain (folders without files, git folders of nested
+/// repositories, files of submodules) and those that would make git treat a folder as a repository.
 fn split_committable(overlay: &PathChanges, base: &BaseObjects) -> (PathChanges, Vec<WorkspacePath>) {
     let mut changes = PathChanges::new();
     let mut skipped = Vec::new();
     let hidden = HiddenRepositories::find(&base.manifest, &tree_with_overlay(&base.manifest, overlay));
     for (path, entry) in overlay {
         let refused = |entry: Entry| is_forbidden_link(path, &entry) || hidden.is_undeliverable(path, &entry);
-        // The commit keeps naming the submodule's own commit, whatever became of its folder.
+        // The commit keeps the submodule's gitlink, whatever happened to its folder.
         if base.containing_submodule(path).is_some() {
             let is_its_folder = entry.is_none_or(|entry| entry.kind == EntryKind::Dir);
             if !is_its_folder || base.manifest.entries.get(path).is_some_and(|e| e.kind != EntryKind::Dir) {
@@ -252,7 +246,7 @@ fn split_committable(overlay: &PathChanges, base: &BaseObjects) -> (PathChanges,
         let nested = path.components().any(is_dot_git) || entry.is_some_and(refused);
         match entry {
             Some(_) if nested => skipped.push(path.clone()),
-            // A file or link that a folder replaced is removed; a folder itself git does not record.
+            // A file or link replaced by a folder is removed; git does not record the folder itself.
             Some(entry) if entry.kind == EntryKind::Dir => {
                 if base.manifest.entries.get(path).is_some_and(|old| old.kind != EntryKind::Dir) {
                     changes.insert(path.clone(), None);
@@ -267,7 +261,7 @@ fn split_committable(overlay: &PathChanges, base: &BaseObjects) -> (PathChanges,
     (changes, skipped)
 }
 
-/// Writes the contents as git objects; their names by hash.
+/// Writes the contents as git objects. Returns their object names by hash.
 pub(crate) async fn write_objects(
     own: &GitDir,
     entries: &[Entry],
@@ -294,13 +288,13 @@ pub(crate) async fn write_objects(
     let names: Vec<String> = names.lines().map(str::to_owned).collect();
     if names.len() != hashes.len() {
         return Err(
-            GitCallError::UnexpectedOutput { verb: "hash-object", what: "another number of names" }.into()
+            GitCallError::UnexpectedOutput { verb: "hash-object", what: "an unexpected number of names" }.into()
         );
     }
     Ok(hashes.into_iter().zip(names).collect())
 }
 
-/// What `update-index --index-info -z` reads to make these changes.
+/// Formats the changes as input for `update-index --index-info -z`.
 pub(crate) fn format_index_info(
     changes: &PathChanges,
     names: &BTreeMap<BlobHash, String>,
@@ -308,7 +302,7 @@ pub(crate) fn format_index_info(
 ) -> Vec<u8> {
     let mut lines = Vec::new();
     let zero = format.zero_oid();
-    // Removals first: a file must be gone before a folder takes its name, and the other way round.
+    // Removals come first: a file must be gone before a folder takes its name, and vice versa.
     let removed = changes.iter().filter(|(_, entry)| entry.is_none());
     for (path, entry) in removed.chain(changes.iter().filter(|(_, entry)| entry.is_some())) {
         let named = entry.and_then(|entry| Some((entry, names.get(&entry.hash)?)));
@@ -331,15 +325,15 @@ pub(crate) fn format_index_info(
 }
 
 impl ResultCommit {
-    /// Paths that git cannot hold, or would obey, and that are therefore not delivered.
+    /// Paths that are not delivered because git cannot store them or would act on them.
     pub fn skipped_paths(&self) -> &[WorkspacePath] {
         &self.skipped_paths
     }
 
-    /// What changed since the base, as `git apply` takes it; empty if nothing did.
+    /// Returns the changes since the base as a patch for `git apply`; empty if there are none.
     ///
     /// # Errors
-    /// [`DeliverError::Git`].
+    /// [`DeliverError::Git`] if git fails.
     pub async fn to_patch(&self) -> Result<Vec<u8>, DeliverError> {
         let args = [&PATCH_DIFF_ARGS[..], &[&self.base_commit, &self.tree]].concat();
         Ok(self.git_dir.run(&args, Vec::new()).await?)

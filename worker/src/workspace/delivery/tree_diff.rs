@@ -1,8 +1,9 @@
-//! Two recorded trees compared by git: a patch that `git apply` takes, and counts of lines.
+//! Compares two recorded trees with git: a patch for `git apply`, and line counts.
 //!
-//! The trees that git sees hold the differing paths alone, in a git folder of docket's own, so that the cost
-//! follows what changed and no repository is needed. Called by `docket diff`. Invariants: no workspace is
-//! touched, nothing that a repository configures is read, and what git cannot hold is named.
+//! The trees that git sees contain only the differing paths, in a git folder of docket's own, so the cost
+//! depends on the size of the change and no repository is needed. Called by `docket diff`. Invariants: no
+//! workspace is touched, no repository's configuration is read, and paths that git cannot represent are
+//! reported.
 
 use std::{ffi::OsStr, path::Path};
 
@@ -26,7 +27,7 @@ use crate::workspace::{
     tree_view::path_state::{PathDiff, changed_paths, has_entries_below},
 };
 
-/// What two trees differ in.
+/// The differences between two trees.
 #[derive(Debug)]
 pub struct TreeDiff {
     own: GitDir,
@@ -37,33 +38,33 @@ pub struct TreeDiff {
     omissions: Vec<(WorkspacePath, PatchOmission)>,
 }
 
-/// Why a difference is in no patch.
+/// Why a difference is not in the patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchOmission {
-    /// git records no folders.
+    /// git does not record folders.
     Folder,
-    /// git records of a mode only whether its owner may execute the file.
+    /// git records only the owner's execute bit of a mode.
     Mode,
-    /// git does not look into the git folder of a repository inside the tree.
+    /// git ignores the git folder of a nested repository.
     NestedGit,
-    /// Of a submodule a commit holds only which commit of it belongs there.
+    /// A commit records only the commit id of a submodule.
     Submodule,
-    /// With it git would take its folder for a repository, and run what is configured there.
+    /// With this file git would treat its folder as a repository and run commands configured there.
     HiddenRepository,
-    /// git takes no link of this name into a tree.
+    /// git does not accept a link of this name in a tree.
     ForbiddenLink,
 }
 
 impl PatchOmission {
-    /// In words.
+    /// The reason as text.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Folder => "git records no folders of their own",
-            Self::Mode => "git records of modes only 644 and 755",
-            Self::ForbiddenLink => "git takes no link of this name into a tree",
-            Self::Submodule => "a commit holds no files of a submodule",
-            Self::HiddenRepository => "git would take its folder for a repository and obey it",
-            Self::NestedGit => "git leaves out git folders inside a tree",
+            Self::Folder => "git does not record folders",
+            Self::Mode => "git records only the modes 644 and 755",
+            Self::ForbiddenLink => "git does not accept a link of this name in a tree",
+            Self::Submodule => "a commit does not contain the files of a submodule",
+            Self::HiddenRepository => "git would treat its folder as a repository and run commands configured there",
+            Self::NestedGit => "git ignores git folders inside a tree",
         }
     }
 }
@@ -80,7 +81,7 @@ pub struct LineCounts {
 /// Compares `old` with `new`. `scratch` is an existing folder for temporary files.
 ///
 /// # Errors
-/// [`DeliverError`].
+/// [`DeliverError`] if a content cannot be read or git fails.
 pub async fn compare_trees(
     base: &BaseObjects,
     old: &Manifest,
@@ -133,7 +134,7 @@ fn is_nested_git(path: &WorkspacePath) -> bool {
     path.components().any(is_dot_git)
 }
 
-/// Whether applying a patch would leave this path other than it is in the new tree.
+/// Returns why the patch cannot reproduce this path as it is in the new tree, if so.
 fn patch_omission(diff: &PathDiff, new: &Manifest) -> Option<PatchOmission> {
     if is_nested_git(&diff.path) {
         return Some(PatchOmission::NestedGit);
@@ -145,7 +146,7 @@ fn patch_omission(diff: &PathDiff, new: &Manifest) -> Option<PatchOmission> {
     match (diff.old, diff.new) {
         (_, Some(now)) if now.kind == EntryKind::Dir => Some(PatchOmission::Folder),
         (_, Some(now)) if odd_mode(&now) => Some(PatchOmission::Mode),
-        // git sees no difference between, say, 600 and 644, and so would leave the mode as it is.
+        // git sees no difference between 600 and 644, for example, and would leave the mode unchanged.
         (Some(was), Some(now)) if odd_mode(&was) && was.hash == now.hash && now.kind == EntryKind::File => {
             Some(PatchOmission::Mode)
         }
@@ -163,32 +164,32 @@ impl TreeDiff {
         &self.paths
     }
 
-    /// Those that the patch cannot carry as they are, and why.
+    /// The paths that the patch cannot represent exactly, and why.
     pub fn patch_omissions(&self) -> &[(WorkspacePath, PatchOmission)] {
         &self.omissions
     }
 
-    /// The difference as `git apply` takes it; empty if git sees none.
+    /// Returns the differences as a patch for `git apply`; empty if git sees none.
     ///
     /// # Errors
-    /// [`DeliverError::Git`].
+    /// [`DeliverError::Git`] if git fails.
     pub async fn to_patch(&self) -> Result<Vec<u8>, DeliverError> {
         let args = [&PATCH_DIFF_ARGS[..], &[&self.old_tree, &self.new_tree]].concat();
         Ok(self.own.run(&args, Vec::new()).await?)
     }
 
-    /// Lines added and removed, by path; `None` where a file is not text. A path that git does not see is
-    /// not among them.
+    /// Returns lines added and removed, by path; `None` if a file is not text. Paths that git does not see
+    /// are left out.
     ///
     /// # Errors
-    /// [`DeliverError::Git`].
+    /// [`DeliverError::Git`] if git fails.
     pub async fn count_lines(&self) -> Result<Vec<(WorkspacePath, Option<LineCounts>)>, DeliverError> {
         let args = ["diff", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv"];
         let output =
             self.own.run(&[&args[..], &[&self.old_tree, &self.new_tree]].concat(), Vec::new()).await?;
         let records = output.split(|b| *b == 0).filter(|record| !record.is_empty());
         let all: Option<Vec<_>> = records.map(parse_numstat).collect();
-        Ok(all.ok_or(GitCallError::UnexpectedOutput { verb: "diff", what: "a count of another form" })?)
+        Ok(all.ok_or(GitCallError::UnexpectedOutput { verb: "diff", what: "a malformed count" })?)
     }
 }
 

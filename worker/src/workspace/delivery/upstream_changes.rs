@@ -1,15 +1,15 @@
-//! What came onto a branch while a run was at work, for whoever is to make its result fit that: a person, or the model
-//! that is told. Called where a result that conflicts is rejected.
+//! Diff of a branch since a run's base commit, limited to given paths. It is shown to a person or a model
+//! that resolves a conflict. Called when a conflicting result is rejected.
 
 use super::result_commit::{DeliverError, ResultCommit};
 use crate::workspace::repository::local_repo::LocalRepo;
 
 impl ResultCommit {
-    /// What came onto the branch `from` in `paths` since the base was taken from it, as a patch of at most `bytes_max`
-    /// bytes; none where the branch is where it was.
+    /// Returns the changes to `paths` on the branch `from` since the base was taken from it, as a patch of at
+    /// most `bytes_max` bytes; `None` if the branch has not moved.
     ///
     /// # Errors
-    /// [`DeliverError`].
+    /// [`DeliverError`] if the branch cannot be read or git fails.
     pub async fn diff_upstream(
         &self,
         repository: &std::path::Path,
@@ -23,7 +23,7 @@ impl ResultCommit {
         if now == self.base_commit {
             return Ok(None);
         }
-        // Names of files are no patterns: every git call of ours takes them literally.
+        // File names are not patterns: all our git calls take them literally.
         let mut args = vec!["diff", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"];
         args.extend([self.base_commit.as_str(), &now, "--"]);
         args.extend(paths.iter().map(String::as_str));

@@ -1,8 +1,8 @@
-//! Reading and writing below one folder by directory handles, never through a symbolic link.
+//! File access below one folder through directory handles, never through a symbolic link.
 //!
-//! What stands in a workspace was put there by a model: a folder may have become a link to `/etc` since it
-//! was last looked at. So every step opens by handle and refuses links, and what stands in the way of a
-//! write is removed, not followed. Used by walk, merge, materialize and restore.
+//! The contents of a workspace are under a model's control: a folder may have become a link to `/etc` since
+//! it was last checked. So every step opens by handle and refuses links, and anything in the way of a write
+//! is removed, not followed. Used by walk, merge, materialize and restore.
 
 use std::{
     fs::File,
@@ -31,12 +31,12 @@ use super::file_stat::{FileKind, StatData};
 const FOLDER_FLAGS: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// Opens the root folder of a workspace. The last part of `path` must be no link.
+/// Opens the root folder of a workspace. The last component of `path` must not be a link.
 pub(crate) fn open_root(path: &Path) -> nix::Result<OwnedFd> {
     open(path, FOLDER_FLAGS, Mode::empty())
 }
 
-/// Enough of a folder to look at what is in it by name; it cannot be listed.
+/// Flags that open a folder for looking up names in it, but not for listing.
 const PATH_ONLY_FLAGS: OFlag =
     OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
@@ -49,7 +49,7 @@ pub(crate) fn open_folder(root: BorrowedFd<'_>, path: &[u8]) -> nix::Result<Owne
     open_below(root, path, FOLDER_FLAGS)
 }
 
-/// As [`open_folder`], but only to look at names in it: cheaper, and the folder need not be readable.
+/// Like [`open_folder`], but only for looking up names: cheaper, and the folder need not be readable.
 pub(crate) fn open_folder_path_only(root: BorrowedFd<'_>, path: &[u8]) -> nix::Result<OwnedFd> {
     open_below(root, path, PATH_ONLY_FLAGS)
 }
@@ -61,12 +61,12 @@ fn open_below(root: BorrowedFd<'_>, path: &[u8], flags: OFlag) -> nix::Result<Ow
     let how =
         OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
     match openat2(root, path, how) {
-        // Piece by piece: folder by folder it would cost the square of the depth in calls.
+        // In segments: folder by folder would open a quadratic number of path components.
         Err(Errno::ENAMETOOLONG) => match open_in_segments(root, path, flags) {
             Err(Errno::ENOSYS | Errno::EPERM | Errno::ENAMETOOLONG) => {}
             result => return result,
         },
-        // An old kernel, or a seccomp filter: step by step then.
+        // An old kernel or a seccomp filter: fall back to one step per folder.
         Err(Errno::ENOSYS | Errno::EPERM) => {}
         result => return result,
     }
@@ -78,7 +78,7 @@ fn open_below(root: BorrowedFd<'_>, path: &[u8], flags: OFlag) -> nix::Result<Ow
     openat(parent, last, flags, Mode::empty())
 }
 
-/// A path that is longer than one call takes, in as few calls as it needs.
+/// Opens a path that is longer than one call accepts, in as few calls as possible.
 fn open_in_segments(root: BorrowedFd<'_>, path: &[u8], flags: OFlag) -> nix::Result<OwnedFd> {
     let how = |flags| {
         OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS)
@@ -96,15 +96,15 @@ fn open_in_segments(root: BorrowedFd<'_>, path: &[u8], flags: OFlag) -> nix::Res
     }
 }
 
-/// What one call takes of a path, in bytes, with room for the zero at its end.
+/// Longest path for one call, in bytes, with room for the terminating zero.
 const SEGMENT_BYTES_MAX: usize = 4000;
 
-/// The first folders of a path, as many as one call takes, and the rest.
+/// Splits a path into the leading folders that fit into one call, and the rest.
 fn split_segment(path: &[u8]) -> (&[u8], &[u8]) {
     if path.len() <= SEGMENT_BYTES_MAX {
         return (path, &[]);
     }
-    // A name alone is shorter than that, so there is a slash; where not, the call itself refuses.
+    // A single name is shorter than the limit, so there is a slash; otherwise the call itself fails.
     match path[..SEGMENT_BYTES_MAX].iter().rposition(|b| *b == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
         None => (path, &[]),
@@ -116,12 +116,12 @@ pub(crate) fn stat_folder(folder: &OwnedFd) -> nix::Result<FileStat> {
     fstat(folder)
 }
 
-/// `fstatat` without following.
+/// `fstatat` without following links.
 pub(crate) fn stat_child(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<FileStat> {
     fstatat(parent, name, AtFlags::AT_SYMLINK_NOFOLLOW)
 }
 
-/// A regular file opened for reading, with what `fstat` said before its first byte was read.
+/// Opens a regular file for reading; also returns its `fstat` from before the first read.
 pub(crate) fn open_file(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<(File, FileStat)> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let fd = openat(parent, name, flags, Mode::empty())?;
@@ -129,7 +129,7 @@ pub(crate) fn open_file(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<(Fil
     Ok((File::from(fd), stat))
 }
 
-/// Reads at most `limit` bytes and says whether that was all.
+/// Reads at most `limit` bytes. Also returns whether the end was reached.
 pub(crate) fn read_limited(file: &mut File, size: u64, limit: u64) -> io::Result<(Vec<u8>, bool)> {
     let mut bytes = Vec::with_capacity(usize::try_from(size.min(limit)).unwrap_or(0) + 1);
     file.take(limit + 1).read_to_end(&mut bytes)?;
@@ -137,12 +137,12 @@ pub(crate) fn read_limited(file: &mut File, size: u64, limit: u64) -> io::Result
     Ok((bytes, whole))
 }
 
-/// The target of the link `name`.
+/// Returns the target of the link `name`.
 pub(crate) fn read_link(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<Vec<u8>> {
     Ok(readlinkat(parent, name)?.into_vec())
 }
 
-/// The names in a folder, without `.` and `..`.
+/// Returns the names in a folder, without `.` and `..`.
 pub(crate) fn list_names(folder: OwnedFd) -> nix::Result<(Dir, Vec<ChildName>)> {
     let mut dir = Dir::from_fd(folder)?;
     let mut found = Vec::new();
@@ -159,11 +159,12 @@ pub(crate) fn list_names(folder: OwnedFd) -> nix::Result<(Dir, Vec<ChildName>)> 
 /// A name in a folder.
 type ChildName = Box<[u8]>;
 
-/// Removes whatever stands at `name`, a whole folder too; nothing there is fine. One handle is open at a
-/// time, however deep the folder is: a command may have made it deeper than handles or the stack reach.
+/// Removes `name`, including a complete folder; a missing name is not an error. Only one handle is open at a
+/// time, however deep the folder is: a command may have nested it deeper than the handle limit or the stack
+/// allows.
 ///
 /// # Errors
-/// `ESTALE` where somebody moved a folder meanwhile: its `..` would lead to where others keep what they have.
+/// `ESTALE` if a folder was moved in the meantime: its `..` would lead outside the tree.
 pub(crate) fn remove_child(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<()> {
     if remove_single(parent, name)? {
         return Ok(());
@@ -195,18 +196,18 @@ pub(crate) fn remove_child(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<(
 /// A folder whose content is being removed.
 struct FolderRemoval {
     name: ChildName,
-    /// What of it is left to remove.
+    /// The children still to remove.
     children: Vec<ChildName>,
     /// The folder it was entered from.
     parent_identity: (u64, u64),
 }
 
-/// What two handles of one folder have in common, and no others.
+/// Identifies a folder: two handles agree on it only if they refer to the same folder.
 fn inode_identity(stat: &FileStat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Removes what is no folder, or an empty one; answers whether nothing is there now.
+/// Removes a non-folder or an empty folder; returns whether the name is gone now.
 fn remove_single(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<bool> {
     match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => return Ok(true),
@@ -216,12 +217,12 @@ fn remove_single(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<bool> {
     Ok(unlinkat(parent, name, UnlinkatFlags::RemoveDir).is_ok())
 }
 
-/// Opens a folder for changing what is in it; where its mode forbids that, the mode gives way. Whoever calls
-/// this sets the right modes afterwards.
+/// Opens a folder for modification, changing its mode if that forbids it. The caller sets the right modes
+/// afterwards.
 fn open_writable_folder(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<OwnedFd> {
     let folder = match open_child_folder(parent, name) {
         Err(Errno::EACCES) => {
-            // A link gave ELOOP or ENOTDIR above; one that came since is not followed.
+            // A link failed with ELOOP or ENOTDIR above; one created since is not followed.
             fchmodat(parent, name, Mode::S_IRWXU, FchmodatFlags::NoFollowSymlink)?;
             open_child_folder(parent, name)?
         }
@@ -234,7 +235,7 @@ fn open_writable_folder(parent: BorrowedFd<'_>, name: &[u8]) -> nix::Result<Owne
     Ok(folder)
 }
 
-/// The uid and gid that own what is written: those of the sandboxed commands, where docket runs as root.
+/// The uid and gid that own written files: those of the sandboxed commands if docket runs as root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileOwner {
     /// User id.
@@ -243,7 +244,8 @@ pub struct FileOwner {
     pub gid: u32,
 }
 
-/// Writes below one folder. Paths are cheapest in byte order: handles of the folders on the way are kept.
+/// Writes below one folder. Paths are cheapest in byte order, because handles of the parent folders are
+/// cached.
 pub(crate) struct TreeWriter {
     root: OwnedFd,
     owner: Option<FileOwner>,
@@ -255,7 +257,7 @@ impl TreeWriter {
         Self { root, owner, open_folders: Vec::new() }
     }
 
-    /// Puts `entry` at `path`, with the bytes of its content; whatever stood there or in the way is gone.
+    /// Writes `entry` with its content at `path`, replacing anything at the path or in its way.
     pub(crate) fn write_entry(
         &mut self,
         path: &WorkspacePath,
@@ -274,7 +276,7 @@ impl TreeWriter {
         let (parent, name) = self.open_parent(path)?;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let create = || openat(parent, name, flags, Mode::S_IRUSR | Mode::S_IWUSR);
-        // Never written in place: the old file may have a second name elsewhere.
+        // Never written in place: the old file may have a second hard link elsewhere.
         let fd = match create() {
             Err(Errno::EEXIST) => {
                 remove_child(parent, name)?;
@@ -296,7 +298,7 @@ impl TreeWriter {
         remove_child(parent, name)?;
         symlinkat(target, parent, name)?;
         let Some(owner) = owner else { return Ok(()) };
-        // By handle: what stands at the name by now may be a second name of somebody's file.
+        // By handle: the name may meanwhile be a hard link to an unrelated file.
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let link = openat(parent, name, flags, Mode::empty())?;
         let stat = fstat(&link)?;
@@ -307,14 +309,14 @@ impl TreeWriter {
         fchownat(&link, c"", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH)
     }
 
-    /// Removes what stands at `path`, if its folder is there.
+    /// Removes `path` if its parent folder exists.
     pub(crate) fn remove_path(&mut self, path: &WorkspacePath) -> nix::Result<()> {
         self.open_folders.clear();
         let (folder, name) = split_path(path.as_bytes());
         match open_folder(self.root.as_fd(), folder) {
             Ok(parent) => remove_child(parent.as_fd(), name),
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(()),
-            // A locked folder on the way: the writing walk unlocks step by step.
+            // A parent folder is locked: the writing walk unlocks step by step.
             Err(Errno::EACCES) => {
                 let (parent, name) = self.open_parent(path)?;
                 remove_child(parent, name)
@@ -330,7 +332,7 @@ impl TreeWriter {
         fchmod(&folder, permission_mode(mode))
     }
 
-    /// `fstat` of what was last put at `path`.
+    /// `fstat` of the entry last written at `path`.
     pub(crate) fn stat_path(&mut self, path: &WorkspacePath) -> nix::Result<FileStat> {
         let (parent, name) = self.open_parent(path)?;
         stat_child(parent, name)
@@ -341,7 +343,7 @@ impl TreeWriter {
         Ok((self.ensure_folder(folder)?, name))
     }
 
-    /// The folder at `path`, made where it is missing.
+    /// Returns the folder at `path`, creating it if it is missing.
     fn ensure_folder(&mut self, path: &[u8]) -> nix::Result<BorrowedFd<'_>> {
         let parts: Vec<&[u8]> =
             if path.is_empty() { Vec::new() } else { path.split(|b| *b == b'/').collect() };
@@ -357,13 +359,14 @@ impl TreeWriter {
     }
 }
 
-/// Mode of what docket writes. Only permission bits pass, whatever the record says: the writer may be root.
+/// The mode of written files. Only permission bits are kept, whatever the record says: the writer may be
+/// root.
 fn permission_mode(mode: u32) -> Mode {
     Mode::from_bits_truncate(mode & PERMISSION_BITS)
 }
 
-/// Takes every permission from the file or folder `name` that `allowed` does not hold. Links have no mode. Nothing else
-/// may write in `parent` meanwhile, because the mode is changed by name.
+/// Removes all permissions outside `allowed` from the file or folder `name`. Links have no mode. No other
+/// process may write in `parent` at the same time, because the mode is changed by name.
 pub(crate) fn restrict_child_mode(parent: BorrowedFd<'_>, name: &[u8], allowed: u32) -> nix::Result<()> {
     let stat = stat_child(parent, name)?;
     let is_link = StatData::from_stat(&stat).kind() == FileKind::Link;
@@ -395,7 +398,8 @@ fn make_folder(parent: BorrowedFd<'_>, name: &[u8], owner: Option<FileOwner>) ->
     Ok(folder)
 }
 
-/// A file of no name in `folder`, or of one that is gone again: its stamps are the file system's own time.
+/// `fstat` of a temporary file in `folder`, unnamed or already removed: its timestamps are the file system's
+/// own time.
 pub(crate) fn stat_temporary_file(folder: BorrowedFd<'_>) -> nix::Result<FileStat> {
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
     match openat(folder, ".", OFlag::O_TMPFILE | OFlag::O_RDWR | OFlag::O_CLOEXEC, mode) {
@@ -406,7 +410,7 @@ pub(crate) fn stat_temporary_file(folder: BorrowedFd<'_>) -> nix::Result<FileSta
     let name = format!(".docket-{}", std::process::id());
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let file = match openat(folder, name.as_str(), flags, mode) {
-        // Left by a process of this number that was killed between the two calls.
+        // Left by a process with the same id that was killed between the two calls.
         Err(Errno::EEXIST) => {
             unlinkat(folder, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
             openat(folder, name.as_str(), flags, mode)?
@@ -418,7 +422,7 @@ pub(crate) fn stat_temporary_file(folder: BorrowedFd<'_>) -> nix::Result<FileSta
     stat
 }
 
-/// Folder and name of a path.
+/// Splits a path into its folder and name.
 pub(crate) fn split_path(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|b| *b == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
@@ -426,7 +430,6 @@ pub(crate) fn split_path(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The path of `name` in `folder`.
 pub(crate) fn join_path(folder: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(folder.len() + 1 + name.len());
     if !folder.is_empty() {

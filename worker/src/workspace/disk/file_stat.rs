@@ -1,12 +1,12 @@
-//! What the file system says of a path, as far as it tells whether the path was touched.
+//! Stat data that tells whether a path was touched.
 
 use docket_schema::snapshot::PERMISSION_BITS;
 use nix::sys::stat::{FileStat, SFlag};
 
-/// An instant of the file system: seconds and nanoseconds.
+/// A file system timestamp: seconds and nanoseconds.
 pub(crate) type FsTime = (i64, i64);
 
-/// What has to be equal for a path to count as untouched. Of a folder only the mode counts.
+/// The fields that must be equal for a path to count as untouched. For a folder only the mode counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StatData {
     pub(crate) mode: u32,
@@ -16,7 +16,7 @@ pub(crate) struct StatData {
     pub(crate) inode: u64,
 }
 
-/// The kind of thing that `lstat` found.
+/// The kind of file that `lstat` found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileKind {
     File,
@@ -35,7 +35,7 @@ impl StatData {
             inode: stat.st_ino,
         };
         if seen.kind() == FileKind::Folder {
-            // These change with every name inside, which the walk sees anyway.
+            // These change with every name inside, which the walk detects anyway.
             seen = Self { size: 0, mtime: (0, 0), ctime: (0, 0), inode: 0, ..seen };
         }
         seen
@@ -50,7 +50,7 @@ impl StatData {
         }
     }
 
-    /// What a snapshot records of the mode.
+    /// The mode bits that a snapshot records.
     pub(crate) const fn permissions(&self) -> u32 {
         self.mode & PERMISSION_BITS
     }
@@ -60,15 +60,15 @@ impl StatData {
         self.mode & 0o7000 == 0
     }
 
-    /// Whether a later write could leave this stat data as it is: the file was touched in the very tick in
-    /// which it was looked at. git calls such an entry racy.
+    /// Whether a later write could leave this stat data unchanged, because the file was modified in the same
+    /// clock tick in which it was examined. git calls such an entry racy.
     pub(crate) fn is_racy(&self, looked_at: FsTime) -> bool {
         self.mtime >= looked_at || self.ctime >= looked_at
     }
 }
 
-/// What has to be equal for a folder to hold the same names as before: whoever makes, removes or renames
-/// something in it moves its ctime, which nobody can set back.
+/// The fields that must be equal for a folder to contain the same names as before: creating, removing or
+/// renaming an entry changes the ctime, which cannot be set back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FolderStamp {
     mtime: FsTime,
@@ -87,7 +87,7 @@ impl FolderStamp {
         }
     }
 
-    /// As [`Stat::is_racy`].
+    /// Like [`StatData::is_racy`].
     pub(crate) fn is_racy(&self, looked_at: FsTime) -> bool {
         self.mtime >= looked_at || self.ctime >= looked_at
     }

@@ -1,4 +1,4 @@
-//! The tree on disk: reached by handles, never through a link.
+//! Files on disk, accessed through handles and never through a link.
 
 pub(super) mod dirfd;
 pub(super) mod file_stat;

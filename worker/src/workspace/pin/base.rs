@@ -1,8 +1,10 @@
-//! Pinning: a commit of a repository becomes blobs that suffice to make its workspace on any machine.
+//! Pins a base: turns a commit of a repository into blobs that suffice to create its workspace on any
+//! machine.
 //!
 //! Called at submit, once per task. Everything is read in a git folder of docket's own that borrows the
-//! source's objects, so the source is never written and nothing it configures is run. The pack holds exactly
-//! one commit, its trees and its blobs; the manifest names each file's exact bytes, before any filter.
+//! source's objects, so the source is never written and nothing it configures is run. The pack contains
+//! exactly one commit, its trees and its blobs; the manifest records each file's exact bytes, before any
+//! filter.
 
 use std::{
     collections::HashSet,
@@ -35,60 +37,59 @@ use crate::workspace::{
     },
 };
 
-/// A pack travels in parts of at most this size: small enough for one request body and one row of a
-/// database.
+/// Maximum size of a pack part, in bytes: small enough for one request body and one database row.
 pub const PIN_PART_BYTES: usize = 4 * 1024 * 1024;
 
-/// Parts of a pack, in bytes: least, usual, most. Cut where the content says so, so that the packs of two
-/// commits share the parts in which they do not differ.
+/// Sizes of pack parts, in bytes: minimum, average, maximum. Boundaries are content-defined, so that the
+/// packs of two commits share the parts in which they do not differ.
 const PACK_PART_BYTES: (usize, usize, usize) = (64 * 1024, 256 * 1024, 1024 * 1024);
 
-/// Parts of a pack that is larger than [`LARGE_PACK_BYTES`]: an event names them all.
+/// Part sizes for a pack larger than [`LARGE_PACK_BYTES`], because one event lists all parts.
 const LARGE_PACK_PART_BYTES: (usize, usize, usize) = (1024 * 1024, 2 * 1024 * 1024, PIN_PART_BYTES);
 
-/// From this size on a pack has larger parts, in bytes.
+/// Packs of at least this size, in bytes, use larger parts.
 const LARGE_PACK_BYTES: u64 = 128 * 1024 * 1024;
 
-/// How an LFS pointer file begins.
+/// The first line of an LFS pointer file.
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1\n";
 
-/// What to pin, and where docket may write meanwhile.
+/// What to pin, and where docket may write temporary files.
 #[derive(Debug, Clone)]
 pub struct PinOptions {
     /// Branch, tag or commit; HEAD if `None`.
     pub rev: Option<String>,
-    /// What to do with uncommitted changes. They matter only where `rev` is `None`.
+    /// What to do with uncommitted changes. Only relevant if `rev` is `None`.
     pub dirty: DirtyTreePolicy,
-    /// An existing folder of docket's own for temporary files, on a disk that can hold one pack.
+    /// An existing folder of docket's own for temporary files, on a disk with room for one pack.
     pub scratch: PathBuf,
 }
 
-/// Something of the source that the base holds in another form than a person may expect.
+/// A part of the source that the base contains in a form that a person may not expect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PinNote {
     /// A submodule whose commit is not on this machine: its folder is empty in the workspace.
     EmptySubmodule(WorkspacePath),
     /// A submodule that is filled at its recorded commit; a task cannot change it.
     FilledSubmodule(WorkspacePath),
-    /// A Git LFS file: the workspace holds the pointer.
+    /// A Git LFS file: the workspace contains the pointer.
     LfsPointer(WorkspacePath),
     /// Uncommitted changes of this many paths are part of the base.
     DirtyIncluded(usize),
 }
 
-/// A pinned base. Its blobs went into the sink.
+/// A pinned base. Its blobs were written to the sink.
 #[derive(Debug, Clone)]
 pub struct PinnedBase {
-    /// What the task records.
+    /// The base as the task records it.
     pub base: WorkspaceBase,
-    /// What to tell the submitter.
+    /// Notes for the submitter.
     pub notes: Vec<PinNote>,
 }
 
-/// Pins `source`; every blob of the base goes into `sink`.
+/// Pins `source` and writes every blob of the base to `sink`.
 ///
 /// # Errors
-/// [`PinError`]; the sink may then hold blobs that nothing names.
+/// [`PinError`]; the sink may then contain unreferenced blobs.
 pub async fn pin_base(
     source: &BaseSource,
     options: &PinOptions,
@@ -141,8 +142,8 @@ async fn store_manifest(
     Ok(WorkspaceBase { manifest: blob, tree: manifest.tree_hash(), git })
 }
 
-/// A commit of the work tree as it stands, on top of the resolved one, in docket's own folder. Dated as its
-/// parent, so that the same state is the same commit.
+/// Creates a commit of the current work tree on top of the resolved commit, in docket's own folder. It has
+/// its parent's date, so that the same state gives the same commit.
 async fn commit_dirty_tree(
     repo: &LocalRepo,
     own: &GitDir,
@@ -157,8 +158,8 @@ async fn commit_dirty_tree(
     }
     let env: [(&str, &OsStr); 2] =
         [("GIT_WORK_TREE", work_tree.as_os_str()), ("GIT_INDEX_FILE", index.as_os_str())];
-    // Path by path: `git add` looks into each submodule with another git, and that one runs the filters which
-    // the submodule's own settings name.
+    // Path by path: `git add` examines each submodule with another git process, which runs the filters
+    // configured in the submodule.
     let mut paths = repo.dirty_paths(own, &resolved.commit, UntrackedListing::Files).await?.join(&0);
     paths.push(0);
     let args = ["update-index", "--add", "--remove", "--replace", "-z", "--stdin"];
@@ -180,7 +181,7 @@ async fn commit_dirty_tree(
     Ok(trim_output_line(own.run_with_env(&args, &person, Vec::new()).await?))
 }
 
-/// Reads every file once and notes what a person should know.
+/// Reads every file once and collects notes for the submitter.
 async fn build_manifest(
     own: &GitDir,
     listed: &[TreeListingEntry],
@@ -192,9 +193,9 @@ async fn build_manifest(
     let mut seen = HashSet::with_capacity(listed.len());
     for item in listed {
         let path = parse_safe_path(&item.path)?;
-        // A link and a folder of one name: what is in the folder would be written through the link.
+        // A link and a folder of the same name: the folder's contents would be written through the link.
         if !seen.insert(&item.path) {
-            let why = "two things have this name";
+            let why = "two entries have this name";
             return Err(PinError::UnsafePath { path: path.to_string(), why });
         }
         match item.mode {
@@ -207,7 +208,7 @@ async fn build_manifest(
             notes.push(PinNote::FilledSubmodule(module.path.clone()));
             continue;
         }
-        // An empty folder is what git itself puts in the place of a submodule that was not fetched.
+        // git itself leaves an empty folder in place of a submodule that was not fetched.
         let entry = Entry { kind: EntryKind::Dir, mode: 0o755, size: 0, hash: BlobHash([0; 32]) };
         notes.push(PinNote::EmptySubmodule(module.path.clone()));
         manifest.entries.insert(module.path.clone(), entry);
@@ -223,7 +224,7 @@ async fn build_manifest(
             MODE_EXECUTABLE => (EntryKind::File, 0o755),
             _ => (EntryKind::File, 0o644),
         };
-        let entry = Entry { kind, mode, size: bytes.len() as u64, hash: BlobHash::of(&bytes) };
+        let entry = Entry { kind, mode, size: bytes.len() as u64, hash: BlobHash::hash_bytes(&bytes) };
         manifest.entries.insert(path.clone(), entry);
         Ok::<(), GitCallError>(())
     })
@@ -231,7 +232,7 @@ async fn build_manifest(
     Ok(manifest)
 }
 
-/// Makes pack, pack index and index file, and hands them to the sink.
+/// Builds the pack, the pack index and the index file, and writes them to the sink.
 async fn build_pack(
     own: &GitDir,
     resolved: &ResolvedCommit,
@@ -252,7 +253,7 @@ async fn build_pack(
         names.push(b'\n');
     }
     let prefix = own.path().join("base");
-    // Deltas the source has are reused; looking for new ones between the files of one commit costs seconds
+    // Deltas of the source are reused; searching for new ones between the files of one commit takes seconds
     // and gains little.
     let prefix_text = prefix.to_str().ok_or_else(|| PinError::ScratchFolder {
         path: scratch.to_owned(),
@@ -286,8 +287,8 @@ async fn build_pack(
     })
 }
 
-/// The last commits and what they touched, for whoever plans a change. A history that is not whole here tells nothing:
-/// it is no part of the base.
+/// Stores the latest commits and the files they touched, as input for planning. A shallow history is left out
+/// because it is not part of the base.
 async fn store_recent_log(
     own: &GitDir,
     commit: &str,
@@ -315,16 +316,16 @@ async fn store_recent_log(
     Ok(Some(blob))
 }
 
-/// Files of a commit that are named.
+/// Most files listed per commit.
 const RECENT_FILES_MAX: usize = 8;
-/// Characters of a line.
+/// Longest line, in characters.
 const RECENT_LINE_CHARS_MAX: usize = 120;
 
-/// Commits with their first files, a line each.
+/// Shortens a log to its commits with their first files, one per line.
 fn shorten_log(log: &str) -> String {
     let (mut out, mut files) = (String::new(), 0);
     for line in log.lines().filter(|line| !line.is_empty()) {
-        // Of a file: a letter and a tab.
+        // A file line starts with a letter and a tab.
         files = if line.get(1..2) == Some("\t") { files + 1 } else { 0 };
         if files <= RECENT_FILES_MAX {
             out.extend(line.chars().take(RECENT_LINE_CHARS_MAX));

@@ -1,4 +1,4 @@
-//! Pinning: a commit of a repository, its submodules too, becomes a base.
+//! Turns a commit and its submodules into a base.
 
 pub(super) mod base;
 pub(super) mod submodules;

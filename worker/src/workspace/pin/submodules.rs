@@ -1,10 +1,11 @@
-//! Submodules of a base: filled at their recorded commits where this machine has them, and never part of a result.
+//! Submodules of a base: filled at their recorded commits if this machine has them, and never part of a
+//! result.
 //!
-//! A commit holds of a submodule only which commit of another repository belongs there (a *gitlink*). A workspace needs
-//! its files, a result must keep the gitlink: files that took its place would delete the submodule. So the files are
-//! pinned with the base, changes below a submodule are refused or put back, and what reaches a delivery all the same is
-//! left out. Used by `base` (pin), `materialize`, `deliver` and `patch`, and by the driver through
-//! [`BaseObjects::submodule_of`].
+//! A commit records only the commit id of a submodule (a *gitlink*). A workspace needs the submodule's files,
+//! but a result must keep the gitlink: files in its place would delete the submodule. So the files are pinned
+//! with the base, changes below a submodule are refused or reverted, and any that still reach a delivery are
+//! left out. Used for pinning, materializing and delivery, and by the run loop through
+//! [`BaseObjects::containing_submodule`].
 
 use std::{
     ffi::OsStr,
@@ -30,20 +31,20 @@ use crate::workspace::{
     },
 };
 
-/// Submodules that are filled at most, those in submodules included; further ones are left as empty folders.
+/// Most submodules to fill, including nested ones; further ones are left as empty folders.
 const FILLED_SUBMODULES_MAX: usize = 1_000;
 
-/// Submodules in each other at most.
+/// Deepest nesting of submodules.
 const SUBMODULE_DEPTH_MAX: usize = 16;
 
-/// What was found of the submodules of a commit.
+/// The submodules found in a commit.
 #[derive(Debug, Default)]
 pub(crate) struct FoundSubmodules {
-    /// All of them, in byte order, with what the base records.
+    /// All of them, in byte order, as the base records them.
     pub(crate) submodules: Vec<Submodule>,
-    /// What the filled ones hold, with paths of the whole tree.
+    /// Entries of the filled submodules, with paths relative to the complete tree.
     pub(crate) entries: Vec<TreeListingEntry>,
-    /// Objects that the pack needs beyond those of `listed`: commits and root trees.
+    /// Objects that the pack needs in addition to those of `listed`: commits and root trees.
     pub(crate) root_objects: Vec<String>,
 }
 
@@ -51,16 +52,16 @@ pub(crate) struct FoundSubmodules {
 struct SubmoduleSearch {
     path: Vec<u8>,
     commit: String,
-    /// The repository that it is a submodule of.
+    /// The repository that contains it as a submodule.
     repo: LocalRepo,
-    /// Its path in there.
+    /// Its path in that repository.
     inner_path: Vec<u8>,
     depth: usize,
 }
 
 impl FoundSubmodules {
-    /// Looks for the objects of all submodules that `listed`, the tree of a commit of `repo`, names. They are lent to
-    /// `own` by alternates; nothing is run that a submodule configures.
+    /// Finds the objects of all submodules referenced by `listed`, the tree of a commit of `repo`. `own` gets
+    /// access to them through alternates; nothing that a submodule configures is run.
     pub(crate) async fn find(
         repo: &LocalRepo,
         own: &GitDir,
@@ -96,7 +97,7 @@ impl FoundSubmodules {
     }
 }
 
-/// The gitlinks of a tree that stands at `prefix`.
+/// Collects the gitlinks of a tree located at `prefix`.
 fn find_gitlinks(
     listed: &[TreeListingEntry],
     repo: &LocalRepo,
@@ -112,13 +113,13 @@ fn find_gitlinks(
     })
 }
 
-/// The repository of a submodule: the one in its folder, else the one that git keeps for it. One that lies elsewhere and
-/// does not know this work tree is not taken.
+/// Returns the repository of a submodule: the one in its folder, otherwise the one that git keeps for it. A
+/// repository elsewhere that does not belong to this work tree is rejected.
 async fn find_submodule_repo(wanted: &SubmoduleSearch) -> Option<LocalRepo> {
     let inner = Path::new(OsStr::from_bytes(&wanted.inner_path));
     if let Some(folder) = wanted.repo.work_tree.as_ref().map(|tree| tree.join(inner))
         && let Ok(module) = LocalRepo::discover(&folder).await
-        // Not the repository around it, nor where a link leads.
+        // Neither the surrounding repository nor the target of a link.
         && module.work_tree.as_ref() == Some(&folder)
     {
         return Some(module);
@@ -130,7 +131,8 @@ async fn find_submodule_repo(wanted: &SubmoduleSearch) -> Option<LocalRepo> {
     LocalRepo::open_git_dir(kept, None).ok()
 }
 
-/// Lends the objects of `module` to `own`, and lists the tree of `commit`; nothing where an object of it is not there.
+/// Gives `own` access to the objects of `module` and lists the tree of `commit`; `None` if an object is
+/// missing.
 async fn borrow_and_list_commit(
     own: &GitDir,
     alternates: &mut Vec<PathBuf>,
@@ -160,7 +162,7 @@ async fn borrow_and_list_commit(
     Ok(is_whole.then_some(items))
 }
 
-/// Git's index of the tree of `commit`, as a blob.
+/// Stores git's index of the tree of `commit` as a blob.
 async fn store_index(own: &GitDir, commit: &str, sink: &mut impl BlobSink) -> Result<BlobRef, PinError> {
     let index = own.path().join("submodule-index");
     let scratch = |source| PinError::ScratchFolder { path: index.clone(), source };
@@ -174,21 +176,21 @@ async fn store_index(own: &GitDir, commit: &str, sink: &mut impl BlobSink) -> Re
 }
 
 impl BaseObjects {
-    /// The submodule that `path` is, or lies in. A result holds of it only which commit belongs there.
+    /// Returns the submodule that `path` is or lies in. A result contains only the submodule's commit id.
     pub fn containing_submodule(&self, path: &WorkspacePath) -> Option<WorkspacePath> {
         let git = self.base.git.as_ref()?;
         let bytes = path.as_bytes();
         let ends = bytes.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
         ends.chain([bytes.len()]).find_map(|end| {
             let above = WorkspacePath::new(&bytes[..end])?;
-            // A commit holds no folders, so an entry of one is a submodule that was not filled.
+            // A commit contains no folders, so a folder entry is a submodule that was not filled.
             let is_empty = self.manifest.entries.get(&above).is_some_and(|e| e.kind == EntryKind::Dir);
             let is_filled = git.submodules.binary_search_by(|module| module.path.cmp(&above)).is_ok();
             (is_empty || is_filled).then_some(above)
         })
     }
 
-    /// The folders of all submodules, in no order; some may come twice.
+    /// The folders of all submodules, in no particular order and possibly with duplicates.
     pub fn submodule_paths(&self) -> impl Iterator<Item = WorkspacePath> {
         let modules = self.base.git.iter().flat_map(|git| &git.submodules);
         let empty = self.manifest.entries.iter().filter(|(_, entry)| entry.kind == EntryKind::Dir);
@@ -196,7 +198,6 @@ impl BaseObjects {
         modules.map(|module| module.path.clone()).chain(empty.map(|(path, _)| path.clone()))
     }
 
-    /// Whether the base has submodules at all.
     pub fn has_submodules(&self) -> bool {
         self.submodule_paths().next().is_some()
     }

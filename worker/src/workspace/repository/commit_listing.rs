@@ -1,4 +1,4 @@
-//! What a commit holds, as git lists it, and which of its paths docket writes.
+//! Lists the contents of a commit as git reports them, and checks which paths docket may write.
 
 use docket_schema::content::WorkspacePath;
 
@@ -22,12 +22,12 @@ pub(crate) const MODE_LINK: u32 = 0o120_000;
 pub(crate) const MODE_GITLINK: u32 = 0o160_000;
 pub(crate) const MODE_EXECUTABLE: u32 = 0o100_755;
 
-/// All that `commit` holds, folders and submodules too.
+/// Lists everything in `commit`, including folders and submodules.
 pub(crate) async fn list_commit(own: &GitDir, commit: &str) -> Result<Vec<TreeListingEntry>, PinError> {
     let output = own.list_tree(commit).await?;
     let lines = output.split(|b| *b == 0).filter(|line| !line.is_empty());
     let listed: Option<Vec<TreeListingEntry>> = lines.map(parse_ls_tree_line).collect();
-    Ok(listed.ok_or(GitCallError::UnexpectedOutput { verb: "ls-tree", what: "a line of another form" })?)
+    Ok(listed.ok_or(GitCallError::UnexpectedOutput { verb: "ls-tree", what: "a malformed line" })?)
 }
 
 /// `<mode> <type> <oid> <padded size or ->\t<path>`
@@ -41,7 +41,7 @@ fn parse_ls_tree_line(line: &[u8]) -> Option<TreeListingEntry> {
     Some(TreeListingEntry { mode, oid, size, path: line[tab + 1..].to_vec() })
 }
 
-/// Refuses what a crafted tree object may hold and a work tree must not.
+/// Refuses paths that a crafted tree object may contain and a work tree must not.
 pub(crate) fn parse_safe_path(bytes: &[u8]) -> Result<WorkspacePath, PinError> {
     let unsafe_path = |why| PinError::UnsafePath { path: String::from_utf8_lossy(bytes).into_owned(), why };
     let path = WorkspacePath::new(bytes).ok_or_else(|| unsafe_path("it could lead out of the workspace"))?;

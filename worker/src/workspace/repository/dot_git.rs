@@ -1,18 +1,18 @@
-//! Names that some file system takes for `.git`.
+//! Names that some file system treats as `.git`.
 //!
-//! A tree that is harmless here may be checked out on a Mac or under Windows, and a workspace may stand on a
-//! file system that folds case. git refuses such names as well, so that a run which made one could not be
-//! delivered at all: whoever builds a tree leaves them out. Pure; used by `base`, `deliver` and `patch`.
+//! A tree that is harmless here may be checked out on macOS or Windows, and a workspace may be on a
+//! case-insensitive file system. git refuses such names as well, so a run that created one could not be
+//! delivered at all; code that builds a tree leaves them out. Pure; used for pinning and delivery.
 
 use docket_sandbox::git_repository::{is_equivalent_name, trim_ntfs_name};
 
-/// Whether `name` is `.git` to a file system that folds case, to HFS+ (which leaves out characters that are not
-/// seen) or to NTFS (which has a short name for it and leaves out what trails).
+/// Whether `name` is `.git` on a case-insensitive file system, on HFS+ (which ignores invisible characters)
+/// or on NTFS (which has a short name for it and ignores trailing characters).
 pub(crate) fn is_dot_git(name: &[u8]) -> bool {
     is_equivalent_name(name, ".git") || trim_ntfs_name(name).eq_ignore_ascii_case(b"git~1")
 }
 
-/// Whether git would refuse a link of this name: as `.gitmodules` it would be read from where it leads.
+/// Whether git would refuse a link of this name: as `.gitmodules` its target would be read.
 pub(crate) fn is_dot_gitmodules(name: &[u8]) -> bool {
     let short =
         |prefix: &[u8]| name.len() > prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix);

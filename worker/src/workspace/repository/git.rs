@@ -1,8 +1,8 @@
 //! docket's own git folders and the plumbing calls made in them.
 //!
-//! A [`GitDir`] is written by docket, file by file, so that its configuration is known to the byte. The
-//! objects of a source repository or of a cached base are reached through alternates: whatever *that*
-//! repository configures (filters, hooks, fsmonitor, textconv, promisor remotes) is never read.
+//! docket writes every file of a [`GitDir`], so its configuration is known exactly. The objects of a source
+//! repository or a cached base are reached through alternates: that repository's configuration (filters,
+//! hooks, fsmonitor, textconv, promisor remotes) is never read.
 
 use std::{
     collections::BTreeSet,
@@ -18,35 +18,34 @@ use crate::process::{
     run_trusted, settings_env,
 };
 
-/// Contents are read from git in groups of about this many bytes, so that memory stays bounded.
+/// Contents are read from git in batches of about this many bytes, to bound memory.
 const BLOB_BATCH_BYTES: u64 = 32 * 1024 * 1024;
 
-/// How long a look into a repository may take that docket did not make. It answers in milliseconds; but its
-/// settings may include a pipe that nobody writes to.
+/// Timeout for a query in a repository that docket did not create. It normally answers in milliseconds, but
+/// its configuration may include a pipe without a writer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A git call that did not do what it was started for.
+/// A failed git call.
 #[derive(Debug, thiserror::Error)]
 pub enum GitCallError {
-    /// It never had a status.
+    /// git could not be run to completion.
     #[error("`git {verb}` could not be run")]
     Run {
         /// The subcommand.
         verb: String,
-        /// The reason.
         #[source]
         source: GitError,
     },
-    /// It ended with a failure.
+    /// git exited with a failure status.
     #[error("`git {verb}` failed: {message}")]
     Failed {
         /// The subcommand.
         verb: String,
-        /// What it wrote to stderr, cut at 2,000 characters.
+        /// git's stderr, truncated to 2,000 characters.
         message: String,
     },
-    /// Its output is not what this git is documented to write.
-    #[error("`git {verb}` answered what docket does not understand ({what}); docket needs git 2.30 or later")]
+    /// The output does not have git's documented format.
+    #[error("`git {verb}` printed unexpected output ({what}); docket needs git 2.30 or later")]
     UnexpectedOutput {
         /// The subcommand.
         verb: &'static str,
@@ -63,7 +62,7 @@ pub(crate) enum ObjectFormat {
 }
 
 impl ObjectFormat {
-    /// Told from the length of a full object name in hexadecimal.
+    /// Detects the format from the length of a full hexadecimal object name.
     pub(crate) fn from_hex_oid(oid: &str) -> Option<Self> {
         if !oid.bytes().all(|b| b.is_ascii_hexdigit()) {
             return None;
@@ -86,7 +85,7 @@ impl ObjectFormat {
         "0".repeat(self.oid_bytes() * 2)
     }
 
-    /// The head of a `config` file that makes git use this format.
+    /// The header of a `config` file that makes git use this format.
     pub(crate) const fn config_header(self) -> &'static str {
         match self {
             Self::Sha1 => "[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
@@ -104,7 +103,7 @@ pub(crate) struct GitDir {
 }
 
 impl GitDir {
-    /// Writes a new one into the existing, empty folder `dir`.
+    /// Creates a git folder in the existing, empty folder `dir`.
     pub(crate) fn create(dir: &Path, format: ObjectFormat, alternates: &[&Path]) -> io::Result<Self> {
         for folder in ["objects/info", "objects/pack", "refs/heads", "info"] {
             fs::create_dir_all(dir.join(folder))?;
@@ -117,7 +116,7 @@ impl GitDir {
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// One that stands already.
+    /// Opens an existing git folder.
     pub(crate) fn open(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }
@@ -126,12 +125,12 @@ impl GitDir {
         &self.dir
     }
 
-    /// Runs a plumbing command here; its stdout.
+    /// Runs a plumbing command in this folder and returns its stdout.
     pub(crate) async fn run(&self, args: &[&str], stdin: Vec<u8>) -> Result<Vec<u8>, GitCallError> {
         self.run_with_env(args, &[], stdin).await
     }
 
-    /// As [`GitDir::run`], with more environment.
+    /// Like [`GitDir::run`], with additional environment variables.
     pub(crate) async fn run_with_env(
         &self,
         args: &[&str],
@@ -141,10 +140,10 @@ impl GitDir {
         run_in_git_dir(&self.dir, args, env, stdin).await
     }
 
-    /// All of the tree of `commit`: what `ls-tree` says of it, an entry each, ended by a zero.
+    /// Returns the complete tree of `commit`: NUL-terminated entries as printed by `ls-tree`.
     ///
     /// # Errors
-    /// As [`GitDir::run`]; more than [`GIT_LISTING_BYTES_MAX`].
+    /// Those of [`GitDir::run`], and an error if the output exceeds [`GIT_LISTING_BYTES_MAX`].
     pub(crate) async fn list_tree(&self, commit: &str) -> Result<Vec<u8>, GitCallError> {
         let args = ["ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit];
         let spec = git_spec(&args, &self.dir, &git_environment(&self.dir, &[]), Vec::new());
@@ -158,8 +157,8 @@ impl GitDir {
         stdout_or_error(&args, output)
     }
 
-    /// Reads the contents of `objects` (name and expected size), in order, calling `each` with the position
-    /// and the bytes. Groups bound what is in memory at a time.
+    /// Reads the contents of `objects` (name and expected size) in order, and calls `each` with the position
+    /// and the bytes. Reading in batches bounds memory.
     pub(crate) async fn read_blobs<E: From<GitCallError>>(
         &self,
         objects: &[(String, u64)],
@@ -188,7 +187,7 @@ impl GitDir {
             for at in start..start + count {
                 let (content, tail) = split_batch_object(rest).ok_or(GitCallError::UnexpectedOutput {
                     verb: "cat-file",
-                    what: "an object is missing or the output is cut",
+                    what: "an object is missing or the output is truncated",
                 })?;
                 each(at, content.to_vec())?;
                 rest = tail;
@@ -210,7 +209,7 @@ pub(crate) async fn run_in_git_dir(
     stdout_or_error(args, output)
 }
 
-/// As [`run_at`], in `cwd`, and whatever status it ends with.
+/// Like [`run_in_git_dir`], in the folder `cwd`, and returns normally whatever the exit status.
 pub(crate) async fn run_for_status(
     (git_dir, cwd): (&Path, &Path),
     args: &[&str],
@@ -221,7 +220,8 @@ pub(crate) async fn run_for_status(
     output.map_err(|source| GitCallError::Run { verb: subcommand_name(args), source })
 }
 
-/// Speaks with a remote from `git_dir`, one of docket's own, in the name of whoever runs docket.
+/// Communicates with a remote from `git_dir`, one of docket's own folders, with the identity of the user who
+/// runs docket.
 pub(crate) async fn run_remote(git_dir: &Path, args: &[&str]) -> Result<TrustedOutput, GitCallError> {
     let failed = |source| GitCallError::Run { verb: subcommand_name(args), source };
     let own = ["config", "--global", "--get", "core.sshCommand"];
@@ -233,7 +233,7 @@ pub(crate) async fn run_remote(git_dir: &Path, args: &[&str]) -> Result<TrustedO
         .map_err(|error| failed(GitError::Run(error)))
 }
 
-/// As [`run_at`], for a quick look into a repository that docket did not make.
+/// Like [`run_in_git_dir`], for a short query in a repository that docket did not create.
 pub(crate) async fn run_probe(git_dir: &Path, args: &[&str]) -> Result<Vec<u8>, GitCallError> {
     let output = match git_spec(args, git_dir, &git_environment(git_dir, &[]), Vec::new()) {
         Ok(spec) => run_trusted(TrustedSpec { timeout: PROBE_TIMEOUT, ..spec }).await.map_err(GitError::Run),
@@ -242,13 +242,13 @@ pub(crate) async fn run_probe(git_dir: &Path, args: &[&str]) -> Result<Vec<u8>, 
     stdout_or_error(args, output)
 }
 
-/// The environment under which git runs none of the hooks that the settings of `git_dir` name (git 2.54 and
-/// later): no one setting ends them all, so each is ended by its name.
+/// Returns environment variables that disable all hooks configured in `git_dir` (git 2.54 and later). No
+/// single setting disables all hooks, so each is disabled by name.
 pub(crate) async fn hook_disabling_env(git_dir: &Path) -> Result<Vec<(OsString, OsString)>, GitCallError> {
     let args = ["config", "--null", "--name-only", "--get-regexp", r"^hook\."];
     let found = match run_probe(git_dir, &args).await {
         Ok(found) => found,
-        // There is none.
+        // No hooks are configured.
         Err(GitCallError::Failed { .. }) => Vec::new(),
         Err(error) => return Err(error),
     };
@@ -264,7 +264,7 @@ pub(crate) async fn hook_disabling_env(git_dir: &Path) -> Result<Vec<(OsString, 
 fn git_environment(git_dir: &Path, env: &[(&str, &OsStr)]) -> Vec<(OsString, OsString)> {
     let mut all: Vec<(OsString, OsString)> = vec![
         ("GIT_DIR".into(), git_dir.into()),
-        // A partial clone must not fetch behind our back: fetching runs what its configuration says.
+        // A partial clone must not fetch implicitly: fetching runs commands from its configuration.
         ("GIT_NO_LAZY_FETCH".into(), "1".into()),
         ("GIT_LITERAL_PATHSPECS".into(), "1".into()),
     ];
@@ -280,7 +280,7 @@ fn stdout_or_error(args: &[&str], output: Result<TrustedOutput, GitError>) -> Re
     Err(failed_call_error(args, &output))
 }
 
-/// What git said as it failed.
+/// Builds the error for a failed git call from its stderr.
 pub(crate) fn failed_call_error(args: &[&str], output: &TrustedOutput) -> GitCallError {
     let message: String = String::from_utf8_lossy(&output.stderr).trim().chars().take(2000).collect();
     GitCallError::Failed { verb: subcommand_name(args), message }
@@ -290,7 +290,7 @@ fn subcommand_name(args: &[&str]) -> String {
     args.iter().find(|arg| !arg.starts_with('-')).map_or("?", |verb| verb).to_owned()
 }
 
-/// Text of one line that git wrote.
+/// Converts one line of git output to text.
 pub(crate) fn trim_output_line(output: Vec<u8>) -> String {
     String::from_utf8_lossy(&output).trim_end_matches('\n').to_owned()
 }
@@ -306,7 +306,7 @@ fn split_batch_object(output: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((content, output.get(end + 2 + size..)?))
 }
 
-/// The text of an `objects/info/alternates` file.
+/// Formats an `objects/info/alternates` file.
 pub(crate) fn format_alternates(folders: &[&Path]) -> Vec<u8> {
     let mut out = Vec::new();
     for folder in folders {
@@ -331,7 +331,7 @@ pub(crate) struct GitIndexEntry {
     pub(crate) oid: String,
 }
 
-/// Reads a version 2 index file (what `read-tree` of docket's own git folder writes).
+/// Parses a version 2 index file (as written by `read-tree` in docket's own git folder).
 pub(crate) fn parse_git_index(bytes: &[u8], format: ObjectFormat) -> Option<Vec<GitIndexEntry>> {
     const STAT_BYTES: usize = 40;
     const MODE_AT: usize = 24;
@@ -340,7 +340,7 @@ pub(crate) fn parse_git_index(bytes: &[u8], format: ObjectFormat) -> Option<Vec<
         return None;
     }
     let count = u32::from_be_bytes(head[8..12].try_into().ok()?) as usize;
-    // Each entry takes more than 62 bytes: a count that lies must not make us reserve memory for it.
+    // Each entry takes more than 62 bytes: a false count must not make us reserve memory for it.
     let mut files = Vec::with_capacity(count.min(bytes.len() / 62));
     let mut at = 12;
     for _ in 0..count {

@@ -1,9 +1,10 @@
-//! Repositories that a run hid in its tree under a name that is not `.git`.
+//! Detects repositories that a run hid in its tree under a name other than `.git`.
 //!
-//! The sandbox and the file tools keep a run from making one. A tree that comes from elsewhere (an import, another
-//! version) is checked again before it becomes a commit or a patch: what would make git obey a folder is left out of the
-//! delivery and named, and a checkout names it. Repositories that the base has already, such as the fixtures of a git
-//! library, stay as they are. Pure; used by `deliver`, `patch` and `checkout`.
+//! The sandbox and the file tools prevent a run from creating one. A tree from elsewhere (an import, another
+//! version) is checked again before it becomes a commit or a patch: files that would make git treat a folder
+//! as a repository are left out of the delivery and reported, and a checkout reports them. Repositories that
+//! the base already contains, such as the fixtures of a git library, are kept. Pure; used for delivery and
+//! `checkout`.
 
 use std::collections::HashMap;
 
@@ -13,23 +14,23 @@ use docket_schema::{
     snapshot::{Entry, EntryKind, Manifest},
 };
 
-/// The folders of two trees that git would take for repositories, by what they hold.
+/// The folders of two trees that git would treat as repositories, with their relevant contents.
 #[derive(Debug, Default)]
 pub(crate) struct HiddenRepositories {
-    /// By folded folder path, see [`folded`].
+    /// By folded folder path, see [`fold_path`].
     folders: HashMap<Vec<u8>, HiddenFolder>,
 }
 
-/// A folder of the new tree that means something to git.
+/// A folder of the new tree that is relevant to git.
 #[derive(Debug)]
 struct HiddenFolder {
     shape: RepositoryShape,
-    /// Git takes orders there, and took none in the old tree.
+    /// git would treat it as a repository now, but not in the old tree.
     is_newly_armed: bool,
 }
 
 impl HiddenRepositories {
-    /// Compares the tree `new` with the tree `old` that it began as.
+    /// Compares the tree `new` with the tree `old` that it started from.
     pub(crate) fn find(old: &Manifest, new: &Manifest) -> Self {
         let before = folder_shapes(old);
         let folders = folder_shapes(new).into_iter().map(|(folder, shape)| {
@@ -39,7 +40,7 @@ impl HiddenRepositories {
         Self { folders: folders.collect() }
     }
 
-    /// Whether `path`, which the run made or changed, must not be delivered: git would take orders from it, or it is
+    /// Whether `path`, which the run created or changed, must not be delivered: git would act on it, or it is
     /// part of what makes its folder a repository.
     pub(crate) fn is_undeliverable(&self, path: &WorkspacePath, entry: &Entry) -> bool {
         let is_held = |(folder, name, kind): (&[u8], GitName, GitEntryKind)| {
@@ -50,7 +51,8 @@ impl HiddenRepositories {
     }
 }
 
-/// The shapes of a tree's folders by folded path: folders that a file system takes for one have one shape.
+/// Returns the shapes of a tree's folders by folded path: folders that some file system treats as the same
+/// one share a shape.
 fn folder_shapes(tree: &Manifest) -> HashMap<Vec<u8>, RepositoryShape> {
     let mut shapes: HashMap<Vec<u8>, RepositoryShape> = HashMap::new();
     for (path, entry) in &tree.entries {
@@ -61,14 +63,14 @@ fn folder_shapes(tree: &Manifest) -> HashMap<Vec<u8>, RepositoryShape> {
     shapes
 }
 
-/// A folder's path as a file system keeps it that folds case, or that leaves out what trails or cannot be seen. Folders
-/// that some file system takes for one have one folded path.
+/// Folds a folder path as a file system that ignores case, trailing characters or invisible ones does.
+/// Folders that some file system treats as the same one have the same folded path.
 fn fold_path(folder: &[u8]) -> Vec<u8> {
     let parts: Vec<Vec<u8>> = folder.split(|b| *b == b'/').map(fold_file_name).collect();
     parts.join(&b'/')
 }
 
-/// The parts of a path that mean something to git, each with the folder that it is in.
+/// Returns the components of a path that are relevant to git, each with its folder.
 fn git_relevant_parts(
     path: &WorkspacePath,
     kind: EntryKind,
@@ -113,7 +115,7 @@ mod tests {
                     "{path}"
                 );
             }
-            // What the base had already stays.
+            // Files that the base already had are kept.
             let old = manifest_with_files(&[head, commondir]);
             let kept = HiddenRepositories::find(&old, &manifest_with_files(&[head, commondir, "wt/x"]));
             assert!(!kept.is_undeliverable(&WorkspacePath::new("wt/x").expect("a path"), &file_entry()));

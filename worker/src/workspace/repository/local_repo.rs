@@ -1,7 +1,7 @@
-//! Finding a local repository and the commit that a person named in it, without running anything it says.
+//! Finds a local repository and resolves a commit in it, without running anything it configures.
 //!
-//! Used by `base` (pin) and `deliver` only. Invariant: nothing in the source repository is written here, and
-//! the only git calls made with its configuration are `rev-parse` calls, which execute nothing.
+//! Used only for pinning and delivery. Invariant: nothing in the source repository is written here, and the
+//! only git calls made with its configuration are `rev-parse` calls, which execute nothing.
 
 use std::{
     ffi::OsStr,
@@ -16,32 +16,32 @@ use super::{
     repo_safety::{check_safe_to_read, is_linked_from, read_pointer_file, resolve_common_dir},
 };
 
-/// How many dirty paths an error names: enough to recognize them, few enough to read.
+/// Number of dirty paths listed in an error: enough to recognize them.
 const DIRTY_PATHS_SHOWN_MAX: usize = 5;
 
 /// What a task starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BaseSource {
-    /// Nothing: an empty workspace without git.
+    /// An empty workspace without git.
     Empty,
-    /// The repository that holds this folder.
+    /// The repository that contains this folder.
     Local(PathBuf),
 }
 
-/// What to do with changes of the source's work tree that no commit holds.
+/// What to do with uncommitted changes in the source's work tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DirtyTreePolicy {
     /// Refuse to pin.
     #[default]
     Refuse,
-    /// Make them part of the base, as a commit that only docket's own folder and the base hold.
+    /// Include them in the base, as a commit that exists only in docket's own folder and the base.
     Include,
 }
 
 /// How untracked paths are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UntrackedListing {
-    /// A folder in which nothing is tracked is one path.
+    /// A folder without tracked files is listed as one path.
     Folders,
     /// File by file.
     Files,
@@ -52,7 +52,7 @@ pub(crate) enum UntrackedListing {
 pub(crate) struct LocalRepo {
     /// The git folder of this work tree (HEAD, index).
     pub(crate) git_dir: PathBuf,
-    /// Where objects and refs are; the same unless this is a linked work tree.
+    /// The folder of objects and refs; equal to `git_dir` unless this is a linked work tree.
     pub(crate) common_dir: PathBuf,
     /// The work tree; `None` for a bare repository.
     pub(crate) work_tree: Option<PathBuf>,
@@ -67,8 +67,8 @@ pub(crate) struct ResolvedCommit {
 }
 
 impl LocalRepo {
-    /// The repository that `path` is in, looked for upwards as git does. What it is made of lies in it, or
-    /// names it back.
+    /// Finds the repository that contains `path`, searching upwards as git does. Its parts must lie inside it
+    /// or refer back to it.
     pub(crate) async fn discover(path: &Path) -> Result<Self, PinError> {
         let start = fs::canonicalize(path)
             .map_err(|source| PinError::SourceFolder { path: path.to_owned(), source })?;
@@ -93,7 +93,8 @@ impl LocalRepo {
                 }
                 return Self::open_git_dir(git_dir, Some(folder.to_owned()));
             }
-            // A bare one has to be named itself: a folder of a work tree may be made to look like one.
+            // A bare repository must be named explicitly: a folder of a work tree may be crafted to look like
+            // one.
             if folder == start && is_git_dir(folder) {
                 return Self::open_git_dir(folder.to_owned(), None);
             }
@@ -101,7 +102,7 @@ impl LocalRepo {
         Err(PinError::NoRepository { path: path.to_owned() })
     }
 
-    /// The repository whose git folder this is.
+    /// Opens the repository with this git folder.
     pub(crate) fn open_git_dir(git_dir: PathBuf, work_tree: Option<PathBuf>) -> Result<Self, PinError> {
         let common_dir = match read_pointer_file(&git_dir.join("commondir"))? {
             Some(text) => resolve_common_dir(&git_dir, path_from_line(&text))?,
@@ -111,12 +112,12 @@ impl LocalRepo {
         Ok(Self { git_dir, common_dir, work_tree })
     }
 
-    /// Where its objects are.
+    /// The object folder.
     pub(crate) fn objects_folder(&self) -> PathBuf {
         self.common_dir.join("objects")
     }
 
-    /// The commit that `rev` names; HEAD if it is `None`.
+    /// Resolves `rev` to a commit; HEAD if `None`.
     pub(crate) async fn resolve_commit(&self, rev: Option<&str>) -> Result<ResolvedCommit, PinError> {
         let name = rev.unwrap_or("HEAD");
         let peeled = format!("{name}^{{commit}}");
@@ -140,8 +141,9 @@ impl LocalRepo {
         Ok(ResolvedCommit { commit, branch, format })
     }
 
-    /// The paths of the work tree that differ from `commit`, untracked ones included. Runs in docket's own git folder, so that neither an fsmonitor
-    /// nor a clean filter of the source is started, and looks into no submodule: that has settings of its own.
+    /// Returns the paths of the work tree that differ from `commit`, including untracked ones. Runs in
+    /// docket's own git folder, so that neither an fsmonitor nor a clean filter of the source is started, and
+    /// does not enter submodules, which have their own configuration.
     pub(crate) async fn dirty_paths(
         &self,
         own: &GitDir,
@@ -164,7 +166,7 @@ impl LocalRepo {
         Ok(records.map(|record| record[3..].to_vec()).collect())
     }
 
-    /// Makes `own` judge this work tree as the source would: same HEAD, same excludes, same shared index.
+    /// Makes `own` evaluate this work tree as the source would: same HEAD, same excludes, same shared index.
     fn share_index_with(&self, own: &GitDir, commit: &str) -> io::Result<()> {
         fs::write(own.path().join("HEAD"), format!("{commit}\n"))?;
         let exclude = self.common_dir.join("info/exclude");
@@ -184,7 +186,7 @@ impl LocalRepo {
     }
 }
 
-/// The error for a dirty tree, naming the first few paths.
+/// Builds the error for a dirty tree, listing the first few paths.
 pub(crate) fn dirty_tree_error(repo: &LocalRepo, paths: &[Vec<u8>]) -> PinError {
     let named = paths.iter().take(DIRTY_PATHS_SHOWN_MAX).map(|path| String::from_utf8_lossy(path));
     let mut named = named.collect::<Vec<_>>().join(", ");
@@ -195,13 +197,13 @@ pub(crate) fn dirty_tree_error(repo: &LocalRepo, paths: &[Vec<u8>]) -> PinError 
     PinError::DirtyTree { path, count: paths.len(), named }
 }
 
-/// Whether the git folder `git_dir`, which lies elsewhere, belongs to the work tree in `folder`: a linked work
-/// tree's says so in a file, a submodule's in its settings.
+/// Whether the git folder `git_dir` at another location belongs to the work tree in `folder`: a linked work
+/// tree's names it in a file, a submodule's in its settings.
 async fn is_owned_by_work_tree(git_dir: &Path, folder: &Path, dot_git: &Path) -> Result<bool, PinError> {
     if let Some(back) = read_pointer_file(&git_dir.join("gitdir"))? {
         return Ok(is_linked_from(git_dir, path_from_line(&back), dot_git));
     }
-    // Before git opens its settings.
+    // This check must come before git reads the settings.
     check_safe_to_read(git_dir, git_dir)?;
     for settings in ["config", "config.worktree"] {
         if !git_dir.join(settings).is_file() {

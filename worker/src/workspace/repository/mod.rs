@@ -1,4 +1,5 @@
-//! Repositories of this machine: git calls, where a repository lies, and what makes git take a folder for one.
+//! Repositories on this machine: git calls, repository discovery, and detection of folders that git treats as
+//! repositories.
 
 pub(super) mod commit_listing;
 pub(super) mod dot_git;

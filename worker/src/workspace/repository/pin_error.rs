@@ -1,93 +1,86 @@
-//! Why a repository is not read, or a commit of it not pinned.
+//! Errors of reading a repository or pinning a commit.
 
 use std::{io, path::PathBuf};
 
 use super::git::GitCallError;
 use crate::workspace::blobs::BlobError;
 
-/// Why nothing was pinned.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
-    /// The folder is in no repository.
+    /// The folder is not in a git repository.
     #[error(
-        "{path} is in no git repository: run `git init` and commit there, or submit without a repository"
+        "{path} is not in a git repository: run `git init` and commit there, or submit without a repository"
     )]
     NoRepository {
-        /// The folder.
         path: PathBuf,
     },
     /// The folder cannot be read.
-    #[error("cannot read the source folder {path}: check that it exists and that you may read it")]
+    #[error("cannot read the source folder {path}: check that it exists and that you have permission to read it")]
     SourceFolder {
-        /// The folder.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// The repository is made of parts that lie elsewhere and do not know it.
+    /// Parts of the repository are at another location that does not refer back to it.
     #[error(
-        "{path} leads to {to}, which does not name it back, so that it may be somebody else's: name the repository \
-         itself with --repo, or if they do belong together, say so there (`git worktree repair` for a linked work \
-         tree, else `git config core.worktree FOLDER`)"
+        "{path} leads to {to}, which does not refer back to it and may belong to another user: name that repository \
+         directly with --repo, or, if they belong together, record it there (`git worktree repair` for a linked \
+         work tree, otherwise `git config core.worktree FOLDER`)"
     )]
     OutsideRepository {
-        /// The link, or the file that names another place.
+        /// The link, or the file that points to another location.
         path: PathBuf,
-        /// The place.
+        /// That location.
         to: PathBuf,
     },
-    /// A part of the repository is a pipe, a device, or a name far too long.
+    /// A part of the repository is a pipe, a device or an oversized file.
     #[error(
-        "{0} is no file that git writes: a repository with such a file is not read; look who put it there"
+        "{0} is not a file that git creates: docket does not read a repository with such a file; check who put it there"
     )]
     NotARegularFile(PathBuf),
-    /// The revision names no commit.
+    /// The revision does not resolve to a commit.
     #[error(
-        "`{rev}` names no commit in the repository ({message}): commit first, or name a branch, tag or commit"
+        "`{rev}` is not a commit in the repository ({message}): commit first, or give a branch, tag or commit"
     )]
     UnknownCommit {
-        /// The revision.
         rev: String,
-        /// git's words.
+        /// git's error output.
         message: String,
     },
-    /// Uncommitted changes.
+    /// The work tree has uncommitted changes.
     #[error(
         "{path} has {count} uncommitted or untracked paths ({named}): commit them, or submit with --include-dirty"
     )]
     DirtyTree {
         /// The work tree.
         path: PathBuf,
-        /// How many paths.
+        /// The number of paths.
         count: usize,
-        /// The first few.
+        /// The first few paths.
         named: String,
     },
-    /// Uncommitted changes belong to HEAD alone.
+    /// Uncommitted changes can only be combined with HEAD.
     #[error(
-        "uncommitted changes cannot be put on top of a named revision: leave out --include-dirty or the revision"
+        "uncommitted changes cannot be combined with a given revision: omit --include-dirty or the revision"
     )]
     DirtyWithRevision,
     /// A path that would be dangerous or impossible to write.
-    #[error("the commit holds the path `{path}`, which docket does not write: {why}")]
+    #[error("the commit contains the path `{path}`, which docket does not write: {why}")]
     UnsafePath {
-        /// The path, lossily.
+        /// The path, as lossy UTF-8.
         path: String,
         /// What is wrong with it.
         why: &'static str,
     },
     /// A git call failed.
     #[error(
-        "reading the repository failed; objects a partial clone lacks can be had with `git fetch --refetch`"
+        "reading the repository failed; if it is a partial clone, `git fetch --refetch` fetches missing objects"
     )]
     Git(#[from] GitCallError),
-    /// docket's own temporary files.
+    /// docket's own temporary files could not be accessed.
     #[error("cannot work in the temporary folder {path}: check its permissions and the free space")]
     ScratchFolder {
-        /// The folder.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },

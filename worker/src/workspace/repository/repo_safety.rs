@@ -1,10 +1,10 @@
-//! What a repository that a stranger made may reach: itself, and nothing else on this machine.
+//! Confines an untrusted repository to its own files.
 //!
-//! A `.git` can name a git folder elsewhere, and a link in a git folder can lead into another one. Followed, the
-//! task would be pinned from a repository that its submitter never meant, and a branch be written there. So
-//! what lies elsewhere has to name the work tree back, as linked work trees and submodules do. Pipes and
-//! devices are refused as well: git would wait for them for ever. Used by `source` and `deliver`; nothing is
-//! run here and nothing written.
+//! A `.git` file can point to a git folder elsewhere, and a link in a git folder can lead into another one.
+//! Following them, docket would pin the task from a repository that its submitter never meant, and could
+//! write a branch there. So a git folder at another location must refer back to the work tree, as linked work
+//! trees and submodules do. Pipes and devices are refused as well, because git would block on them. Used for
+//! pinning and delivery; nothing is run or written here.
 
 use std::{
     fs::{self, File, Metadata},
@@ -17,19 +17,20 @@ use nix::fcntl::OFlag;
 
 use super::pin_error::PinError;
 
-/// Files that name a folder hold one path: longer than any that a kernel takes is none.
+/// Files that point to a folder contain one path. Anything longer than a kernel's path limit is not one.
 const POINTER_FILE_BYTES_MAX: u64 = 8 * 1024;
 
-/// Folders in each other below `refs`, at most: git itself cannot write a ref whose path is longer than a name.
+/// Deepest nesting of folders below `refs`: git itself cannot write a ref with a longer path than a file
+/// name.
 const REFS_DEPTH_MAX: usize = 200;
 
-/// Reads a small file that names something; `None` where there is none.
+/// Reads a small file that points elsewhere; `None` if it does not exist.
 ///
 /// # Errors
-/// [`PinError::NoFile`] where it is no regular file or a large one.
+/// An error if it is not a regular file or is too large.
 pub(crate) fn read_pointer_file(path: &Path) -> Result<Option<Vec<u8>>, PinError> {
     let failed = |source| PinError::SourceFolder { path: path.to_owned(), source };
-    // Without the flag a pipe would be waited for.
+    // Without the flag, opening a pipe would block.
     let opened = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
     let file = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -44,15 +45,15 @@ pub(crate) fn read_pointer_file(path: &Path) -> Result<Option<Vec<u8>>, PinError
     Ok(Some(bytes))
 }
 
-/// Whether a linked work tree's git folder says that it belongs to `dot_git`.
+/// Whether a linked work tree's git folder belongs to `dot_git`.
 pub(crate) fn is_linked_from(git_dir: &Path, named: &Path, dot_git: &Path) -> bool {
     fs::canonicalize(git_dir.join(named)).is_ok_and(|back| back == dot_git)
 }
 
-/// Where the objects and refs of `git_dir` are, if a file in it says that they are elsewhere.
+/// Returns the folder of the objects and refs of `git_dir`, if a file in it says that they are elsewhere.
 ///
 /// # Errors
-/// [`PinError::Elsewhere`] where that place does not know this work tree.
+/// An error if that location does not refer back to this work tree.
 pub(crate) fn resolve_common_dir(git_dir: &Path, named: &Path) -> Result<PathBuf, PinError> {
     let elsewhere = || PinError::OutsideRepository { path: git_dir.to_owned(), to: git_dir.join(named) };
     let common = fs::canonicalize(git_dir.join(named)).map_err(|_| elsewhere())?;
@@ -60,14 +61,14 @@ pub(crate) fn resolve_common_dir(git_dir: &Path, named: &Path) -> Result<PathBuf
     if git_dir.parent() == Some(&common.join("worktrees")) { Ok(common) } else { Err(elsewhere()) }
 }
 
-/// What is looked at in a git folder.
+/// The folders that a check may access.
 struct RepoBounds<'a> {
     git_dir: &'a Path,
     common_dir: &'a Path,
 }
 
 impl RepoBounds<'_> {
-    /// One path: nothing, a file, a folder, or a link to one of them inside.
+    /// Checks one path: missing, a file, a folder, or a link to one of them inside.
     fn check_path(&self, path: &Path) -> Result<Option<Metadata>, PinError> {
         let failed = |source| PinError::SourceFolder { path: path.to_owned(), source };
         let found = match fs::symlink_metadata(path) {
@@ -78,7 +79,7 @@ impl RepoBounds<'_> {
             let is_plain = found.is_file() || found.is_dir();
             return if is_plain { Ok(Some(found)) } else { Err(PinError::NotARegularFile(path.to_owned())) };
         }
-        // One that leads nowhere is a branch without a commit, in the way of old gits.
+        // A dangling link is a branch without a commit, as older versions of git write it.
         let Ok(to) = fs::canonicalize(path) else {
             let to = fs::read_link(path).map_err(failed)?;
             let is_ref = to.is_relative() && to.starts_with("refs");
@@ -92,7 +93,7 @@ impl RepoBounds<'_> {
             return Err(PinError::OutsideRepository { path: path.to_owned(), to });
         }
         let target = fs::metadata(&to).map_err(failed)?;
-        // A folder is looked through where it stands; through the link it could be met for ever.
+        // A folder is traversed at its own location; through links it could be visited endlessly.
         if target.is_file() || target.is_dir() {
             Ok(None)
         } else {
@@ -100,7 +101,7 @@ impl RepoBounds<'_> {
         }
     }
 
-    /// A folder and, down to `depth` folders below it, what is in it.
+    /// Checks a folder and its contents, down to `depth` levels.
     fn check_folder_tree(&self, folder: &Path, depth: usize) -> Result<(), PinError> {
         let mut folders = vec![(folder.to_owned(), depth)];
         while let Some((folder, depth)) = folders.pop() {
@@ -119,10 +120,10 @@ impl RepoBounds<'_> {
     }
 }
 
-/// Looks through all that git reads by its name to find a commit. Both paths are without links.
+/// Checks everything that git reads by name to find a commit. Both paths are free of links.
 ///
 /// # Errors
-/// [`PinError::Elsewhere`], [`PinError::NoFile`].
+/// [`PinError`] if a part lies elsewhere or is not a regular file.
 pub(crate) fn check_safe_to_read(git_dir: &Path, common_dir: &Path) -> Result<(), PinError> {
     let bounds = RepoBounds { git_dir, common_dir };
     for folder in [git_dir, common_dir] {
@@ -138,10 +139,11 @@ pub(crate) fn check_safe_to_read(git_dir: &Path, common_dir: &Path) -> Result<()
     Ok(())
 }
 
-/// As [`check_reading`], for what is written when the branch `reference` is made: its ref, its log, its objects.
+/// Like [`check_safe_to_read`], for everything written when the branch `reference` is created: its ref, its
+/// log, its objects.
 ///
 /// # Errors
-/// As there.
+/// Those of [`check_safe_to_read`].
 pub(crate) fn check_safe_to_write(
     git_dir: &Path,
     common_dir: &Path,

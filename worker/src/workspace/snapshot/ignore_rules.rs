@@ -1,8 +1,8 @@
-//! Which paths a snapshot leaves out: the ignore rules of the base commit and caches of tools, and nothing that came
-//! later.
+//! Decides which paths a snapshot leaves out: those matched by the base commit's ignore rules, and tool
+//! caches.
 //!
-//! A model that rewrites `.gitignore` must not thereby hide files from the snapshot, and a resumed run must
-//! judge as the first one did: so the rules are read once, from the base. Used by the walk.
+//! A model must not be able to hide files from the snapshot by rewriting `.gitignore`, and a resumed run must
+//! decide as the first one did, so the rules are read once, from the base. Used by the walk.
 
 use std::{collections::HashMap, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
@@ -11,12 +11,12 @@ use ignore::{
     gitignore::{Gitignore, GitignoreBuilder},
 };
 
-/// Folders in which tools keep what they can make again, wherever they run: nobody's work, and in no patch. A base
-/// may say otherwise (`!.pytest_cache/`).
+/// Folders for data that tools can regenerate: not part of anyone's work, and never in a patch. A base can
+/// override this (`!.pytest_cache/`).
 const CACHE_FOLDERS: [&str; 6] =
     ["__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".hypothesis", VENV_FOLDER];
 
-/// The folder of the Python environment that a model's tools make.
+/// The folder of the Python environment that a model's tools create.
 pub(crate) const VENV_FOLDER: &str = ".docket-venv";
 
 /// The `.gitignore` files of a base commit.
@@ -27,13 +27,13 @@ pub(crate) struct IgnoreRules {
 }
 
 impl IgnoreRules {
-    /// Adds the `.gitignore` of `folder`. Lines that are no pattern are skipped, as git does.
+    /// Adds the `.gitignore` of `folder`. Invalid patterns are skipped, as in git.
     pub(crate) fn add_gitignore(&mut self, folder: &[u8], text: &[u8]) {
         let mut builder = GitignoreBuilder::new("");
         for line in text.split(|b| *b == b'\n') {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let line = String::from_utf8_lossy(line);
-            // A pattern that does not parse matches nothing, in git as here.
+            // A pattern that does not parse matches nothing, as in git.
             let _unparsed = builder.add_line(None, &line);
         }
         if let Ok(rules) = builder.build()
@@ -43,7 +43,7 @@ impl IgnoreRules {
         }
     }
 
-    /// Whether the rules name `path` itself (not one of its parents; the walk does not enter those).
+    /// Whether the rules match `path` itself (not one of its parents; the walk does not enter those).
     pub(crate) fn matches(&self, path: &[u8], is_folder: bool) -> bool {
         let mut folder = parent_folder(path);
         let is_cache = || {
@@ -72,7 +72,7 @@ impl IgnoreRules {
     }
 }
 
-/// The folder of a path; empty for what stands in the root.
+/// Returns the folder of a path; empty for paths in the root.
 pub(crate) fn parent_folder(path: &[u8]) -> &[u8] {
     path.iter().rposition(|b| *b == b'/').map_or(&[], |slash| &path[..slash])
 }

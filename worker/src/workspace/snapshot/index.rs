@@ -1,8 +1,10 @@
-//! What the last snapshot saw: per path the stat data that spares reading a file again, and what was kept.
+//! Index of the last snapshot: for each path, the stat data that saves reading the file again, and what was
+//! captured.
 //!
-//! Grouped by folder, for that is how a walk asks. A folder has a stamp of its own: while it stands, the folder
-//! holds the names that the index has and no others, and a walk need not list it. Lives in memory only: a
-//! process that takes a workspace up builds it by restoring. Used by walk, merge, materialize and restore.
+//! Grouped by folder, because a walk looks paths up that way. Each folder has a stamp: while it is unchanged,
+//! the folder contains exactly the indexed names and a walk need not list it. The index is only in memory: a
+//! process that opens an existing workspace rebuilds it by restoring. Used by walk, merge, materialize and
+//! restore.
 
 use std::collections::HashMap;
 
@@ -13,12 +15,12 @@ use crate::workspace::disk::file_stat::{FolderStamp, StatData};
 /// What a snapshot did with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotState {
-    /// A file or link, captured.
+    /// A captured file or link.
     Captured(Entry),
-    /// A folder that is entered. `recorded` is the mode of its own entry, where it has one; `ignored` says
-    /// that the rules name it and only what was captured before is looked at inside.
+    /// A folder that is entered. `recorded` is the mode of its own entry, if it has one; `ignored` means that
+    /// the ignore rules match it and only previously captured paths are examined inside.
     Folder { recorded: Option<u32>, ignored: bool },
-    /// Left out.
+    /// Left out of the snapshot.
     LeftOut(OmissionReason),
 }
 
@@ -31,7 +33,7 @@ pub(crate) struct IndexSlot {
 }
 
 impl IndexSlot {
-    /// Whether this is a captured file or link that nobody touched: what nearly every path is.
+    /// Whether this is an untouched captured file or link, as nearly every path is.
     pub(crate) fn is_untouched_file(&self, now: StatData) -> bool {
         matches!(self.state, SlotState::Captured(_)) && self.stat == now && !self.racy
     }
@@ -44,8 +46,8 @@ pub(crate) type FolderSlots = HashMap<Box<[u8]>, IndexSlot>;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IndexedFolder {
     pub(crate) slots: FolderSlots,
-    /// What the folder was when its names were last listed whole; `None` where that says nothing of what it
-    /// holds now.
+    /// The folder's stamp when its names were last listed completely; `None` if the indexed names may be out
+    /// of date.
     pub(crate) listed_stamp: Option<FolderStamp>,
 }
 
@@ -73,7 +75,7 @@ impl SnapshotIndex {
         }
     }
 
-    /// Notes that all names of `folder` are known as of this stamp.
+    /// Records that all names of `folder` are known as of this stamp.
     pub(crate) fn set_listed_stamp(&mut self, folder: &[u8], listed: Option<FolderStamp>) {
         if let Some(known) = self.folders.get_mut(folder) {
             known.listed_stamp = listed;
@@ -90,7 +92,7 @@ impl SnapshotIndex {
         self.folders.remove(path)
     }
 
-    /// Whether anything in `folder` counts as its content: what is captured, and folders that are entered.
+    /// Whether `folder` has contents: captured paths or folders that are entered.
     pub(crate) fn has_content(&self, folder: &[u8]) -> bool {
         self.folders.get(folder).is_some_and(|known| {
             known.slots.values().any(|slot| match slot.state {
@@ -100,14 +102,13 @@ impl SnapshotIndex {
         })
     }
 
-    /// Every slot with its folder and name, in no order.
+    /// Every slot with its folder and name, in no particular order.
     pub(crate) fn iter_slots(&self) -> impl Iterator<Item = (&[u8], &[u8], &IndexSlot)> {
         self.folders.iter().flat_map(|(folder, known)| {
             known.slots.iter().map(move |(name, slot)| (folder.as_ref(), name.as_ref(), slot))
         })
     }
 
-    /// How many folders it knows.
     pub(crate) fn folder_count(&self) -> usize {
         self.folders.len()
     }

@@ -1,8 +1,8 @@
-//! Taking what a walk found into the index: reading what changed, and saying how the tree differs now.
+//! Updates the index from a walk's findings: reads changed files and determines how the tree differs now.
 //!
-//! The one place where content of a workspace is read for a snapshot. Findings are taken in sorted order, so
-//! that the same tree gives the same changes, and the limits on bytes cut at the same file, on any machine.
-//! Used by snapshot and restore.
+//! This is the only place that reads workspace content for a snapshot. Findings are processed in sorted
+//! order, so that on any machine the same tree gives the same changes and the byte limits cut off at the same
+//! file. Used by snapshot and restore.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -31,51 +31,51 @@ use crate::workspace::{
     },
 };
 
-/// A folder of this mode that holds something needs no entry of its own.
+/// A non-empty folder of this mode needs no entry of its own.
 pub(crate) const DEFAULT_FOLDER_MODE: u32 = 0o755;
 
-/// Entry of a folder that is empty or has another mode than most.
+/// Returns the entry of a folder that is empty or has an unusual mode.
 pub(crate) const fn folder_entry(mode: u32) -> Entry {
     Entry { kind: EntryKind::Dir, mode, size: 0, hash: BlobHash([0; 32]) }
 }
 
-/// What is known of one part of a workspace (the work tree, or its `.git`).
+/// The tracked state of one part of a workspace (the work tree or its `.git`).
 #[derive(Debug, Default)]
 pub(crate) struct TrackedArea {
     pub(crate) index: SnapshotIndex,
-    /// Paths that were captured once, with their folders, as far as the index does not hold them now.
+    /// Previously captured paths and their folders, except those in the index now.
     pub(crate) captured: HashSet<Box<[u8]>>,
 }
 
-/// How much may be read, in bytes.
+/// Limits on reading, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SnapshotLimits {
-    /// For one file.
+    /// Limit for one file.
     pub(crate) file_bytes: u64,
-    /// For all new content of one snapshot.
+    /// Limit for all new content of one snapshot.
     pub(crate) total_bytes: u64,
 }
 
-/// One pass of taking findings in.
+/// One pass over findings.
 pub(crate) struct IndexUpdater<'a> {
     root: BorrowedFd<'a>,
     area: &'a mut TrackedArea,
     looked_at: FsTime,
     limits: SnapshotLimits,
-    /// Where new content goes; `None` when only hashes are wanted.
+    /// Receives new content; `None` if only hashes are wanted.
     blobs: Option<&'a mut PendingBlobs>,
-    /// Entries that are to be expected: a file of that size is hashed whatever the limit.
+    /// Expected entries: a file of the expected size is hashed regardless of the limit.
     expected: Option<&'a BTreeMap<WorkspacePath, Entry>>,
     delta: BTreeMap<Vec<u8>, (Option<Entry>, Option<Entry>)>,
     touched_folders: BTreeSet<Vec<u8>>,
     left_out: BTreeMap<Vec<u8>, OmissionReason>,
     open_parent: Option<(Vec<u8>, OwnedFd)>,
-    /// What stopped the reading, where it is no property of the path (no descriptors left, a disk error).
+    /// An error that stopped the pass and is not specific to a path (no descriptors left, a disk error).
     fatal_error: Option<(Vec<u8>, Errno)>,
     files_read: usize,
 }
 
-/// What a pass came to, sorted by path.
+/// The outcome of a pass, sorted by path.
 #[derive(Debug, Default)]
 pub(crate) struct IndexChanges {
     pub(crate) changes: Vec<PathChange>,
@@ -116,7 +116,7 @@ impl<'a> IndexUpdater<'a> {
         self
     }
 
-    /// Takes in what a walk found.
+    /// Applies the findings of a walk.
     pub(crate) fn apply_findings(&mut self, found: Vec<FolderFindings>) {
         for item in found {
             if let Some(errno) = item.unreadable {
@@ -142,7 +142,7 @@ impl<'a> IndexUpdater<'a> {
         }
     }
 
-    /// One path that is there.
+    /// Updates one existing path.
     pub(crate) fn update_path(
         &mut self,
         folder: &[u8],
@@ -213,7 +213,7 @@ impl<'a> IndexUpdater<'a> {
         self.area.index.set_slot(folder, name, slot);
     }
 
-    /// One path that is there no more.
+    /// Removes one path that no longer exists.
     pub(crate) fn remove_path(&mut self, folder: &[u8], name: &[u8]) {
         self.touched_folders.insert(folder.to_vec());
         let Some(slot) = self.area.index.remove_slot(folder, name) else { return };
@@ -257,15 +257,15 @@ impl<'a> IndexUpdater<'a> {
         }
     }
 
-    /// A path once captured stays captured, and so do the folders it was in.
+    /// A path once captured stays captured, and so do its parent folders.
     fn remember_captured(&mut self, path: &[u8]) {
         insert_with_ancestors(&mut self.area.captured, path);
     }
 
-    /// Ends the pass: folders that became empty or have a mode of their own get their entries.
+    /// Ends the pass: folders that became empty or have an unusual mode get their entries.
     ///
     /// # Errors
-    /// Path and reason, where something could not be read that must not count as gone.
+    /// The path and the reason, if something could not be read that must not count as removed.
     pub(crate) fn finish(mut self) -> Result<IndexChanges, (Vec<u8>, Errno)> {
         if let Some(failed) = self.fatal_error {
             return Err(failed);
@@ -343,7 +343,7 @@ impl<'a> IndexUpdater<'a> {
         }
     }
 
-    /// A path that did not read: left out where that is its own doing, else the end of this pass.
+    /// Handles a read error: the path is left out if the error is specific to it, otherwise the pass ends.
     fn handle_read_error(&mut self, path: &[u8], stat: StatData, errno: Errno) -> ReadOutcome {
         let why = left_out_reason(errno);
         if why.is_none() && self.fatal_error.is_none() {
@@ -357,8 +357,8 @@ impl<'a> IndexUpdater<'a> {
         expected.or(old)
     }
 
-    /// A file over the limit is kept where it is the content that is recorded already (a large file of the
-    /// base, touched): that costs no new blob.
+    /// A file over the limit is kept if its content is already recorded (a large file of the base that was
+    /// touched), because that needs no new blob.
     fn read_large_file(
         file: &mut File,
         stat: StatData,
@@ -400,7 +400,7 @@ struct ReadOutcome {
     state: SlotState,
 }
 
-/// Why a path is left out that gave this error; `None` where the error says nothing of the path.
+/// Why a path with this error is left out; `None` if the error is not specific to the path.
 const fn left_out_reason(errno: Errno) -> Option<OmissionReason> {
     match errno {
         Errno::EACCES | Errno::EPERM | Errno::ENOENT => Some(OmissionReason::Unreadable),
@@ -426,7 +426,7 @@ fn captured_entry(slot: &IndexSlot) -> Option<Entry> {
     }
 }
 
-/// The entry that a slot stands for in the recorded tree.
+/// Returns the entry of a slot in the recorded tree.
 pub(crate) fn slot_entry(slot: &IndexSlot) -> Option<Entry> {
     match slot.state {
         SlotState::Captured(entry) => Some(entry),
@@ -435,7 +435,7 @@ pub(crate) fn slot_entry(slot: &IndexSlot) -> Option<Entry> {
     }
 }
 
-/// Adds a path and the folders it is in to a set of captured ones.
+/// Adds a path and its parent folders to a set of captured ones.
 pub(crate) fn insert_with_ancestors(captured: &mut HashSet<Box<[u8]>>, path: &[u8]) {
     let mut path = path;
     while !path.is_empty() && captured.insert(path.into()) {

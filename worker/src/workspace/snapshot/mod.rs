@@ -1,4 +1,4 @@
-//! What changed in a workspace since it was last looked at.
+//! Detects changes in a workspace since the last snapshot.
 
 pub(super) mod ignore_rules;
 pub(super) mod index;

@@ -1,8 +1,8 @@
-//! A workspace that stands on this machine, and the snapshots taken of it.
+//! An open workspace on this machine, and its snapshots.
 //!
-//! Held by the driver of one run. A snapshot says what changed since the one before it, in byte order of the
-//! paths, together with the hash of the whole tree. File tools know what they touched, so no walk is needed
-//! after them; after a command the tree is walked and only what differs from the index is read.
+//! Owned by one run's loop. A snapshot contains the changes since the previous one, in byte order of the
+//! paths, and the hash of the complete tree. File tools report the paths they touched, so no walk is needed
+//! after them; after a command the tree is walked and only files that differ from the index are read.
 //!
 //! Calls block on the file system; no process of the run may be alive meanwhile.
 
@@ -35,31 +35,32 @@ use crate::workspace::{
     },
 };
 
-/// Files above this size, in bytes, are left out unless an option says otherwise: source files are far
-/// smaller, and build products this large would fill the log's store turn by turn.
+/// Default size limit for captured files, in bytes: source files are far smaller, and build products this
+/// large would fill the log's store turn by turn.
 pub const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// New content of one snapshot, in bytes; it stands in memory until it is appended. What goes beyond is left
-/// out as too large.
+/// Limit on new content of one snapshot, in bytes; it is in memory until it is appended. Anything beyond it
+/// is left out as too large.
 pub const SNAPSHOT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// A snapshot names this many left-out paths at most: a command may litter more names than an event can hold.
+/// Most left-out paths listed in a snapshot: a command may create more names than an event can hold.
 const LEFT_OUT_PATHS_MAX: usize = 1_000;
 
-/// What changed since the last snapshot.
+/// Changes since the last snapshot.
 #[derive(Debug)]
 pub struct SnapshotDelta {
     /// Changed paths of the work tree, in byte order.
     pub changes: Vec<PathChange>,
-    /// Changed paths of `.git`, in byte order; no part of the tree hash.
+    /// Changed paths of `.git`, in byte order; not part of the tree hash.
     pub git_changes: Vec<PathChange>,
-    /// Hash of the whole work tree now.
+    /// Current hash of the complete work tree.
     pub tree: TreeHash,
-    /// Paths newly left out, or left out for another reason than before; an ignored folder is one path.
+    /// Paths that are newly left out, or left out for another reason than before; an ignored folder is one
+    /// path.
     pub left_out: Vec<OmittedPath>,
-    /// Contents of the changes, to be shipped with the append that names them.
+    /// Contents of the changes, to be sent with the append that references them.
     pub blobs: PendingBlobs,
-    /// Files that had to be read to know.
+    /// Number of files read for this snapshot.
     pub files_read: usize,
 }
 
@@ -69,7 +70,7 @@ impl SnapshotDelta {
         self.changes.is_empty() && self.git_changes.is_empty() && self.left_out.is_empty()
     }
 
-    /// This one and the one that was taken after it, as one.
+    /// Combines this delta with the next one.
     pub fn merge_with(self, later: Self) -> Self {
         let over = |first: Vec<PathChange>, then: Vec<PathChange>| {
             let all = first.into_iter().chain(then).map(|change| (change.path, change.entry));
@@ -102,7 +103,7 @@ pub struct Workspace {
     pub(crate) tree: MerkleTree,
     pub(crate) owner: Option<FileOwner>,
     pub(crate) limits: SnapshotLimits,
-    /// Whether this file system's stamps say which folders need not be listed.
+    /// Whether this file system's stamps tell which folders need not be listed.
     pub(crate) listing_mode: ListingMode,
 }
 
@@ -112,8 +113,8 @@ impl Workspace {
         &self.path
     }
 
-    /// The folder of git objects that the workspace borrows: a sandbox must mount it, read-only, at this
-    /// very path. `None` without a repository.
+    /// The folder of git objects that the workspace borrows. A sandbox must mount it read-only at exactly
+    /// this path. `None` without a repository.
     pub fn borrowed_objects(&self) -> Option<PathBuf> {
         self.base.objects_folder()
     }
@@ -128,21 +129,21 @@ impl Workspace {
         &self.base
     }
 
-    /// The hash of the tree at the last snapshot.
+    /// The tree hash of the last snapshot.
     pub fn tree_hash(&mut self) -> TreeHash {
         self.tree.root_hash()
     }
 
-    /// What the last snapshot held, path by path.
+    /// The manifest of the last snapshot.
     pub fn manifest(&self) -> Manifest {
         Manifest { entries: area_entries(&self.work_area) }
     }
 
-    /// A snapshot after file tools that touched `paths` and nothing else. A path in `.git`, or one that
-    /// leads through a link, makes it a whole walk.
+    /// Takes a snapshot after file tools that touched only `paths`. A path in `.git`, or one that leads
+    /// through a link, requires a complete walk.
     ///
     /// # Errors
-    /// [`SnapshotError`].
+    /// [`SnapshotError`] if the workspace cannot be read.
     pub fn snapshot_paths(&mut self, paths: &[WorkspacePath]) -> Result<SnapshotDelta, SnapshotError> {
         if paths.iter().any(|path| is_git_path(path.as_bytes())) {
             return self.snapshot_walk();
@@ -161,7 +162,7 @@ impl Workspace {
         let mut blobs = PendingBlobs::default();
         let mut merged = IndexChanges::default();
         for look in looks {
-            // One pass each: what the first path did to the index decides how the next is judged.
+            // One pass each: the effect of the first path on the index decides how the next is classified.
             let part = self.apply_lookup(&look, looked_at, &mut blobs)?;
             merged.changes.extend(part.changes);
             merged.left_out.extend(part.left_out);
@@ -173,10 +174,10 @@ impl Workspace {
         Ok(self.build_delta(IndexChanges { changes, ..merged }, IndexChanges::default(), blobs))
     }
 
-    /// A snapshot after a command, which may have changed anything.
+    /// Takes a snapshot after a command, which may have changed anything.
     ///
     /// # Errors
-    /// [`SnapshotError`].
+    /// [`SnapshotError`] if the workspace cannot be read.
     pub fn snapshot_walk(&mut self) -> Result<SnapshotDelta, SnapshotError> {
         let looked_at = self.filesystem_time()?;
         let mut blobs = PendingBlobs::default();
@@ -193,7 +194,7 @@ impl Workspace {
         SnapshotDelta { changes: work.changes, git_changes, tree, left_out, blobs, files_read }
     }
 
-    /// Walks one realm and takes what it finds into the index and the tree.
+    /// Walks one scope and applies its findings to the index and the tree.
     pub(crate) fn scan_scope(
         &mut self,
         realm: WalkScope,
@@ -212,7 +213,7 @@ impl Workspace {
             rules: &self.ignore_rules,
             captured: &area.captured,
             looked_at,
-            // What a restore finds was left by others, who knows when.
+            // A restore finds changes that others made at unknown times.
             listing_mode: if expected.is_some() { ListingMode::AllFolders } else { self.listing_mode },
         };
         let found = walk.find_changes(b"", false);
@@ -233,13 +234,14 @@ impl Workspace {
         }
     }
 
-    /// Brings the tree to what a pass over the work tree left in the index.
+    /// Updates the tree from the changes of a pass over the work tree.
     pub(crate) fn update_tree(
         &mut self,
         merged: Result<IndexChanges, (Vec<u8>, Errno)>,
     ) -> Result<IndexChanges, SnapshotError> {
         let merged = merged.map_err(|failed| {
-            // What was seen before it failed stands in the index: a restore judges by that, and proves the tree.
+            // The index contains the state seen before the failure: a restore starts from it and verifies the
+            // tree.
             self.tree = MerkleTree::default();
             for (path, entry) in area_entries(&self.work_area) {
                 self.tree.set_entry(&path, Some(entry));
@@ -252,8 +254,8 @@ impl Workspace {
         Ok(merged)
     }
 
-    /// Looks at `path` and the folders it is in, from the root down; `None` where a link or something else
-    /// that is no folder leads to another place.
+    /// Examines `path` and its parent folders from the root down; `None` if a link or another non-folder
+    /// leads elsewhere.
     fn look_up_path(&self, path: &[u8]) -> Option<PathLookup> {
         let mut folders = Vec::new();
         let parts: Vec<&[u8]> = path.split(|b| *b == b'/').collect();
@@ -296,7 +298,7 @@ impl Workspace {
             steps.push((path, stat, judged));
             match judged {
                 CaptureDecision::Capture { ignored: named } => ignored = named,
-                // Nothing inside an ignored folder is captured: the folder itself is what is left out.
+                // Nothing inside an ignored folder is captured: the folder itself is left out.
                 CaptureDecision::LeaveOut(_) => return self.apply_steps(&steps, None, looked_at, blobs),
             }
         }
@@ -336,7 +338,8 @@ impl Workspace {
         looked_at: FsTime,
         blobs: &mut PendingBlobs,
     ) -> Result<IndexChanges, SnapshotError> {
-        // A folder that a tool put there whole has to be walked; the index does not know its inside yet.
+        // A folder created as a whole by a tool must be walked, because its contents are not in the index
+        // yet.
         let below = match steps.last() {
             Some((path, stat, CaptureDecision::Capture { ignored }))
                 if gone.is_none() && stat.kind() == FileKind::Folder =>
@@ -369,7 +372,7 @@ impl Workspace {
         self.update_tree(merged)
     }
 
-    /// The file system's own time, which is what its stamps are compared with.
+    /// The file system's own time, which its timestamps are compared with.
     pub(crate) fn filesystem_time(&self) -> Result<FsTime, SnapshotError> {
         let stamp = stat_temporary_file(self.root.as_fd());
         let stamp = stamp.map_err(|errno| SnapshotError::WorkspaceFolder {
@@ -380,15 +383,15 @@ impl Workspace {
     }
 }
 
-/// What stands at a path that a tool named.
+/// The state of a path that a tool named.
 struct PathLookup {
     folders: Vec<(Vec<u8>, StatData)>,
-    /// The path, or the first folder on the way that is gone.
+    /// The path, or its first parent folder that is missing.
     last_path: Vec<u8>,
     stat: Option<StatData>,
 }
 
-/// All entries that an area's index stands for.
+/// Returns all entries of an area's index.
 pub(crate) fn area_entries(area: &TrackedArea) -> BTreeMap<WorkspacePath, Entry> {
     let all = area.index.iter_slots().filter_map(|(folder, name, slot)| {
         let entry = super::index_updater::slot_entry(slot)?;

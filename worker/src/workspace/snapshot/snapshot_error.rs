@@ -1,4 +1,4 @@
-//! Why a workspace was not looked at, or not brought to a tree.
+//! Errors of scanning or restoring a workspace.
 
 use std::{io, path::PathBuf};
 
@@ -10,28 +10,25 @@ use crate::workspace::content_reader::ContentsError;
 /// Why a snapshot was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// The workspace's folder itself is gone or locked.
+    /// The workspace's root folder is missing or inaccessible.
     #[error("the workspace folder {path} cannot be read: restore the run from its last snapshot")]
     WorkspaceFolder {
-        /// The folder.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// Something in it could not be read for a reason that is not the model's doing.
+    /// A path could not be read for a reason that the model did not cause.
     #[error(
         "`{path}` in the workspace could not be read: check the disk and the limit on open files, then restore"
     )]
     ReadFailed {
-        /// Where in the workspace.
+        /// The path in the workspace.
         path: String,
-        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// What a role may not change could not be put back.
-    #[error("what a command of a role changed, and may not change, could not be put back")]
+    /// Changes outside a role's write scope could not be reverted.
+    #[error("files that a command changed outside its role's write scope could not be restored")]
     RevertFailed(#[source] Box<RestoreError>),
 }
 
@@ -54,50 +51,49 @@ impl SnapshotError {
     }
 }
 
-/// Why the workspace is not what was recorded.
+/// Why a workspace could not be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// It could not be looked at.
-    #[error("the workspace could not be looked at")]
+    /// The workspace could not be scanned.
+    #[error("the workspace could not be scanned")]
     Scan(#[from] SnapshotError),
     /// A content is missing.
-    #[error("a recorded content is missing")]
+    #[error("recorded content is missing")]
     Contents(#[from] ContentsError),
-    /// The file system refused.
+    /// A file system operation failed.
     #[error("cannot write `{path}` in the workspace {workspace}: check the permissions and the free space")]
     Io {
-        /// Where in the workspace.
+        /// The path in the workspace.
         path: String,
-        /// Its root.
+        /// The workspace's root.
         workspace: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// The result is another tree than recorded.
+    /// The restored tree differs from the recorded one.
     #[error(
-        "the restored workspace has tree {found}, recorded was {expected}; they differ first at `{first}`: \
-         `docket verify` tells whether the log is damaged"
+        "the restored workspace has tree {found} instead of the recorded {expected}; the first difference is \
+         at `{first}`: `docket verify` checks whether the log is damaged"
     )]
     TreeMismatch {
         /// The recorded hash.
         expected: TreeHash,
-        /// The hash of what is there.
+        /// The actual hash.
         found: TreeHash,
-        /// The first path, in byte order, that differs from the recorded list of paths; empty if that list
-        /// itself has another hash than recorded.
+        /// The first differing path, in byte order; empty if the recorded list of paths itself does not match
+        /// the recorded hash.
         first: String,
     },
-    /// What was to be put back is not as it was.
-    #[error("what a command changed could not be put back: `{first}` is not as it was before it")]
+    /// A path was not reverted correctly.
+    #[error("changes made by a command could not be reverted: `{first}` still differs")]
     NotReverted {
-        /// The first path, in byte order, that differs.
+        /// The first differing path, in byte order.
         first: String,
     },
-    /// The git folder is not what was recorded.
+    /// The git folder differs from the recorded one.
     #[error("the restored git folder differs from the recorded one at `{first}`: restore into a new folder")]
     GitFolderMismatch {
-        /// The first path, in byte order, that differs.
+        /// The first differing path, in byte order.
         first: String,
     },
 }

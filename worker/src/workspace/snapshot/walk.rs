@@ -1,9 +1,9 @@
-//! Walking a tree by directory handles and saying what differs from the index; nothing is read here.
+//! Walks a tree by directory handles and reports differences from the index; no content is read here.
 //!
-//! Every path is looked at each time. A folder is listed only where its stamp says that its names may have
-//! changed: the index has them otherwise, which saves a third of the walk. Several threads share one stack of
-//! folders; the answer is sorted, so that what follows from it does not depend on which thread was faster.
-//! Used by snapshot and restore.
+//! Every path is checked each time. A folder is listed only if its stamp says that its names may have
+//! changed; otherwise the names come from the index, which saves a third of the walk. Several threads share
+//! one stack of folders. The result is sorted, so that it does not depend on their timing. Used by snapshot
+//! and restore.
 
 use std::{
     collections::HashSet,
@@ -33,43 +33,43 @@ use crate::workspace::disk::{
     file_stat::{FileKind, FolderStamp, FsTime, StatData},
 };
 
-/// More threads than this gain nothing on one disk and would starve the run's own commands.
+/// More threads gain nothing on one disk and would starve the run's own commands.
 const WALK_THREADS_MAX: usize = 4;
 
 /// Below this many folders one thread is faster than starting a second.
 const FOLDERS_PER_THREAD: usize = 64;
 
-/// Longest path that is captured, in bytes: written as JSON with every byte escaped it still fits into an event.
+/// Longest captured path, in bytes: as JSON with every byte escaped it still fits into an event.
 pub(crate) const PATH_BYTES_MAX: usize = 32 * 1024;
 
-/// Most folders that a captured path stands in: a restore holds a handle of each, and a process has some 1,000.
+/// Deepest captured path, in folders: a restore holds a handle for each, and a process has about 1,000.
 pub(crate) const PATH_DEPTH_MAX: usize = 512;
 
 /// Which part of a workspace is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WalkScope {
-    /// All but `.git`.
+    /// Everything except `.git`.
     WorkTree,
-    /// `.git` and what is in it, without locks and temporary files.
+    /// `.git` and its contents, without locks and temporary files.
     GitFolder,
-    /// As `Git`, with locks and temporary files: what a restore has to clear away.
+    /// Like `GitFolder`, including locks and temporary files, which a restore must remove.
     FullGitFolder,
 }
 
 /// The git folder of a workspace, relative to its root.
 pub(crate) const DOT_GIT: &[u8] = b".git";
-/// Where docket tells git about the cached base: a path of this machine, so never part of a snapshot.
+/// The file that points git to the cached base: a path of this machine, so never part of a snapshot.
 pub(crate) const ALTERNATES_PATH: &[u8] = b".git/objects/info/alternates";
 
-/// What a walk needs to know.
+/// The inputs of a walk.
 pub(crate) struct WorkspaceWalk<'a> {
     pub(crate) root: BorrowedFd<'a>,
     pub(crate) scope: WalkScope,
     pub(crate) index: &'a SnapshotIndex,
     pub(crate) rules: &'a IgnoreRules,
-    /// Paths that were captured at some time (and the folders they were in) and are not in the index now.
+    /// Previously captured paths (and their folders) that are not in the index now.
     pub(crate) captured: &'a HashSet<Box<[u8]>>,
-    /// When the walk began, by the file system's own clock.
+    /// The file system's time when the walk began.
     pub(crate) looked_at: FsTime,
     pub(crate) listing_mode: ListingMode,
 }
@@ -77,14 +77,15 @@ pub(crate) struct WorkspaceWalk<'a> {
 /// Which folders are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListingMode {
-    /// Those whose stamp is not the one that the index has.
+    /// Only folders whose stamp differs from the index.
     ChangedFolders,
-    /// All: before a restore nothing is known of what others did, and some file systems keep no stamps.
+    /// All folders: before a restore, changes made by others are unknown, and some file systems have no
+    /// reliable stamps.
     AllFolders,
 }
 
-/// File systems of which it is known that a folder's ctime moves with every name that comes, goes or changes:
-/// ext2 to ext4, XFS, Btrfs, tmpfs, overlayfs, F2FS, bcachefs, ZFS. Network and user-space ones may answer
+/// File systems on which every created, removed or renamed name is known to change the folder's ctime: ext2
+/// to ext4, XFS, Btrfs, tmpfs, overlayfs, F2FS, bcachefs, ZFS. Network and user-space file systems may answer
 /// from a cache.
 const RELIABLE_CTIME_FILE_SYSTEMS: [FsType; 8] = [
     EXT4_SUPER_MAGIC,
@@ -97,7 +98,7 @@ const RELIABLE_CTIME_FILE_SYSTEMS: [FsType; 8] = [
     FsType(0x2fc1_2fc1),
 ];
 
-/// How far the stamps of the file system that `root` is on can be trusted.
+/// Returns how far the stamps of the file system that contains `root` can be trusted.
 pub(crate) fn detect_listing_mode(root: BorrowedFd<'_>) -> ListingMode {
     let kind = fstatfs(root).map(|found| found.filesystem_type());
     if kind.is_ok_and(|kind| RELIABLE_CTIME_FILE_SYSTEMS.contains(&kind)) {
@@ -111,29 +112,29 @@ pub(crate) fn detect_listing_mode(root: BorrowedFd<'_>) -> ListingMode {
 #[derive(Debug)]
 pub(crate) struct FolderFindings {
     pub(crate) folder: Box<[u8]>,
-    /// The stamp under which all names of the folder are known once this is taken in.
+    /// The stamp as of which all names of the folder are known after these findings are applied.
     pub(crate) listed_stamp: Option<FolderStamp>,
-    /// New or touched, by name: what is there, and for what is not to be captured, why.
+    /// New or touched names, with their stat data and whether to capture them.
     pub(crate) changed: Vec<(Box<[u8]>, StatData, CaptureDecision)>,
-    /// Names the index has and the folder has not.
+    /// Indexed names that are missing in the folder.
     pub(crate) gone: Vec<Box<[u8]>>,
-    /// Why the folder could not be read, if so; nothing else of it is known then.
+    /// Why the folder could not be read, if so; nothing else is known about it then.
     pub(crate) unreadable: Option<Errno>,
 }
 
-/// What becomes of a path.
+/// Whether a path is captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CaptureDecision {
-    /// To be captured; for a folder whether the ignore rules name it all the same.
+    /// Capture it; for a folder, `ignored` tells whether the ignore rules match it nevertheless.
     Capture { ignored: bool },
-    /// To be left out.
+    /// Leave it out.
     LeaveOut(OmissionReason),
 }
 
 struct FolderJob {
     folder: Box<[u8]>,
     ignored: bool,
-    /// The folder as it was when its parent was looked at.
+    /// The folder's stamp when its parent was examined.
     stamp: Option<FolderStamp>,
 }
 
@@ -144,7 +145,7 @@ struct WalkQueue {
 }
 
 impl WorkspaceWalk<'_> {
-    /// Walks `from` and everything below it; `ignored` as in [`Judged::Keep`].
+    /// Walks `from` and everything below it; for `ignored` see [`CaptureDecision::Capture`].
     pub(crate) fn find_changes(&self, from: &[u8], ignored: bool) -> Vec<FolderFindings> {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(WALK_THREADS_MAX);
         let threads = threads.min(1 + self.index.folder_count() / FOLDERS_PER_THREAD);
@@ -189,7 +190,7 @@ impl WorkspaceWalk<'_> {
         }
     }
 
-    /// One folder; the folders to enter next go into `children`.
+    /// Scans one folder and adds the folders to enter next to `children`.
     fn scan_folder(&self, job: &FolderJob, children: &mut Vec<FolderJob>) -> Option<FolderFindings> {
         let known = self.index.folder(&job.folder);
         let mut found = FolderFindings {
@@ -212,7 +213,7 @@ impl WorkspaceWalk<'_> {
         };
         match scanned {
             Ok(()) => {}
-            // Gone since its parent was read: the parent's next walk will say so.
+            // Removed since its parent was read: the parent's next walk will report it.
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return None,
             Err(errno) => {
                 found.unreadable = Some(errno);
@@ -227,14 +228,14 @@ impl WorkspaceWalk<'_> {
         is_news.then_some(found)
     }
 
-    /// Whether the folder holds the names that the index has, and no others.
+    /// Whether the folder contains exactly the indexed names.
     fn has_known_names(&self, job: &FolderJob, known: &IndexedFolder) -> bool {
         self.listing_mode == ListingMode::ChangedFolders
             && job.stamp.is_some()
             && known.listed_stamp == job.stamp
     }
 
-    /// Looks at names that are known.
+    /// Checks the indexed names of a folder.
     fn check_known_names<'s>(
         &self,
         job: &FolderJob,
@@ -256,7 +257,7 @@ impl WorkspaceWalk<'_> {
         Ok(())
     }
 
-    /// Looks at whatever names the folder holds.
+    /// Lists a folder and checks every name in it.
     fn list_folder(
         &self,
         job: &FolderJob,
@@ -286,7 +287,7 @@ impl WorkspaceWalk<'_> {
         Ok(())
     }
 
-    /// One name of a folder, against its slot.
+    /// Compares one name of a folder with its slot.
     fn compare_with_slot(
         &self,
         job: &FolderJob,
@@ -348,7 +349,7 @@ impl WorkspaceWalk<'_> {
         }
     }
 
-    /// `was_captured`: the path stands in the index as captured, as another kind of thing.
+    /// `was_captured`: the index has the path as captured, with another file type.
     fn classify_path(
         &self,
         path: &[u8],
@@ -377,7 +378,7 @@ impl WorkspaceWalk<'_> {
         CaptureDecision::LeaveOut(OmissionReason::Ignored)
     }
 
-    /// Whether this walk passes the path over as if it were not there.
+    /// Whether this walk skips the path as if it did not exist.
     fn is_out_of_scope(&self, path: &[u8]) -> bool {
         match self.scope {
             WalkScope::WorkTree => path == DOT_GIT,
@@ -387,17 +388,18 @@ impl WorkspaceWalk<'_> {
     }
 }
 
-/// Whether a path is the workspace's git folder or in it.
+/// Whether a path is the workspace's git folder or inside it.
 pub(crate) fn is_git_path(path: &[u8]) -> bool {
     path.strip_prefix(DOT_GIT).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// Whether a path is longer or deeper than what is captured.
+/// Whether a path exceeds the length or depth limit for capturing.
 pub(crate) fn is_too_long_or_deep(path: &[u8]) -> bool {
     path.len() > PATH_BYTES_MAX || path.iter().filter(|b| **b == b'/').count() > PATH_DEPTH_MAX
 }
 
-/// Locks and half-written objects: a git that is gone left them, and restored they would only block the next.
+/// Locks and half-written objects: left by a git process that has ended, they would only block the next one
+/// after a restore.
 fn is_transient(path: &[u8]) -> bool {
     let name = crate::workspace::disk::dirfd::split_path(path).1;
     name.ends_with(b".lock") || (path.starts_with(b".git/objects/") && name.starts_with(b"tmp_"))

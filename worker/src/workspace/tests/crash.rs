@@ -1,4 +1,4 @@
-//! Workspaces that a crash left dirty, blobs and caches that are damaged, and two processes at once.
+//! Workspaces left dirty by a crash, damaged blobs and caches, and two concurrent processes.
 
 use std::{fs, os::unix::fs::symlink};
 

@@ -1,4 +1,4 @@
-//! Patches that `git apply` takes, branches that are made once, and differences for people.
+//! Patches that `git apply` accepts, branches that are created once, and differences for people.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -7,7 +7,7 @@ use super::support::{
 };
 use crate::workspace::{
     BaseSource, ChangeView, CommitSignature, ContentReader, DeliverError, PinOptions, PinnedBase, Workspace,
-    apply_changes, build_result, diff_manifests, pin,
+    apply_changes, build_result, diff_manifests, pin_base,
 };
 
 async fn fixture_with_changes() -> (WorkspaceFixture, PinnedBase, Workspace, RecordedRun) {
@@ -81,7 +81,7 @@ async fn branch_is_created_once_and_never_moved() {
     assert_eq!(again, commit);
     assert_eq!(git(&source, &["rev-parse", "docket/x"]).await.trim(), commit);
     assert_eq!(git(&source, &["rev-parse", "docket/x^"]).await.trim(), pinned.base.git.unwrap().commit);
-    assert_eq!(git(&source, &["status", "--porcelain", "-b"]).await, before, "what is checked out stays");
+    assert_eq!(git(&source, &["status", "--porcelain", "-b"]).await, before, "the checkout is unchanged");
     git(&source, &["fsck", "--strict"]).await;
 
     let other = result.deliver_new_branch(&source, "docket/x", "Something else\n", &signature()).await;

@@ -1,4 +1,4 @@
-//! Repositories hidden in a tree, with git itself as the judge: it runs what they configure, unless they are left out.
+//! Repositories hidden in a tree, judged by git itself: it runs what they configure unless they are left out.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -9,7 +9,7 @@ use super::support::{
 };
 use crate::workspace::{CommitSignature, PatchOmission, build_result, compare_trees, tree_with_overlay};
 
-/// A program that leaves `mark`.
+/// Creates a program that leaves `mark`.
 fn write_trap(house: &WorkspaceFixture, mark: &str) -> String {
     let program = house.path_to(&format!("trap-{mark}"));
     write_file(
@@ -21,13 +21,13 @@ fn write_trap(house: &WorkspaceFixture, mark: &str) -> String {
     program.to_string_lossy().into_owned()
 }
 
-/// What a run could leave to have `program` run by git in one of the folders it names.
+/// Files that a run could leave to make git run `program` in one of the listed folders.
 struct HiddenRepoCase {
     name: &'static str,
-    /// Where a person runs git.
+    /// The folder in which a person runs git.
     folder: &'static str,
     make: fn(&Path, &str),
-    /// What must not be delivered.
+    /// Paths that must not be delivered.
     held: &'static [&'static str],
 }
 
@@ -115,8 +115,8 @@ const HIDDEN_REPO_CASES: [HiddenRepoCase; 6] = [
     },
 ];
 
-/// Whether a program runs when a person uses git in `folder`. Behind a `commondir` git finds no work tree, and obeys the
-/// settings that need none.
+/// Whether a program runs when a person uses git in `folder`. With a `commondir` git finds no work tree, but
+/// applies the settings that need none.
 async fn is_obeyed_by_git(house: &WorkspaceFixture, folder: &Path, mark: &str) -> bool {
     if !folder.is_dir() {
         return false;
@@ -141,7 +141,7 @@ async fn hidden_repository_is_left_out_of_branch_and_patch() {
         let program = write_trap(&house, "fired");
         (hidden.make)(&house.path_to("run"), &program);
         write_file(&house.path_to("run"), "src/b", "honest work\n");
-        // The control: git obeys it. At the root the run's own `.git` comes first.
+        // The control: git runs it. At the root the run's own `.git` takes precedence.
         let plain = house.path_to("plain");
         fs::create_dir(&plain).unwrap();
         (hidden.make)(&plain, &program);

@@ -1,5 +1,5 @@
-//! Repositories that try to run something. Each trap is shown to work when git is run plainly, so that a
-//! missing marker means that docket did not step into it.
+//! Repositories that try to run something. Each trap is shown to work when git is run normally, so that a
+//! missing marker proves that docket did not trigger it.
 
 use std::{
     ffi::OsString,
@@ -12,11 +12,11 @@ use crate::{
     process::{TrustedSpec, git_spec, run_trusted},
     workspace::{
         BaseSource, ChangeView, CommitSignature, ContentReader, DirtyTreePolicy, PinOptions, build_result,
-        diff_manifests, pin,
+        diff_manifests, pin_base,
     },
 };
 
-/// A program that leaves a marker named after the trap, and hands its input on.
+/// Creates a program that leaves a marker named after the trap and passes its input on.
 fn write_trap(house: &WorkspaceFixture, name: &str) -> String {
     let script = house.path_to(&format!("trap-{name}"));
     let marker = house.path_to(&format!("marker-{name}"));
@@ -33,7 +33,7 @@ fn marker_files(house: &WorkspaceFixture) -> Vec<String> {
     names
 }
 
-/// git as a person would run it: with the repository's own configuration in force.
+/// Runs git as a person would: with the repository's own configuration in force.
 async fn git_with_repo_config(dir: &Path, args: &[&str]) {
     let spec = git_spec(args, dir, &[], Vec::new()).unwrap();
     let env: Vec<(OsString, OsString)> = [
@@ -47,11 +47,11 @@ async fn git_with_repo_config(dir: &Path, args: &[&str]) {
     ]
     .map(|(name, value)| (name.into(), value.into()))
     .into();
-    // Whether it succeeds does not matter here, only what it ran.
+    // Only what it ran matters here, not whether it succeeded.
     let _outcome = run_trusted(TrustedSpec { env, ..spec }).await.unwrap();
 }
 
-/// A source whose configuration, hooks and attributes all lead into traps.
+/// Creates a source whose configuration, hooks and attributes all lead to traps.
 async fn set_traps(house: &WorkspaceFixture) {
     let source = house.source_repo();
     write_file(&source, ".gitattributes", "*.up filter=up\n*.tc diff=tc\n");
@@ -104,7 +104,7 @@ async fn nothing_that_a_repository_defines_is_run() {
     assert!(diffs.iter().all(|diff| matches!(diff.change, ChangeView::Text(_))));
     assert_eq!(marker_files(&house), [""; 0], "docket ran what the repository says");
 
-    // The control: the same repository, git run plainly.
+    // The control: the same repository with a normal git.
     git_with_repo_config(&source, &["status"]).await;
     git_with_repo_config(&source, &["diff"]).await;
     git_with_repo_config(&source, &["diff", "--no-ext-diff"]).await;
@@ -168,7 +168,7 @@ async fn partial_clone_does_not_fetch_with_its_configured_program() {
         ("extensions.partialClone", "origin"),
         ("remote.origin.promisor", "true"),
         ("remote.origin.url", &format!("file://{}", source.display())),
-        // A trap that speaks no protocol and ends: the plain git of the control must not wait for it.
+        // A trap that ends without using the protocol: the control's git must not wait for it.
         ("remote.origin.uploadpack", &format!("{} < /dev/null; false", write_trap(&house, "uploadpack"))),
     ] {
         git(&source, &["config", key, value]).await;

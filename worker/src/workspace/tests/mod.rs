@@ -1,4 +1,4 @@
-//! Tests of the workspace as a whole, on real repositories in temporary folders.
+//! Tests of the complete workspace code, on real repositories in temporary folders.
 
 mod crash;
 mod deliver;

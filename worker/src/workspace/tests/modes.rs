@@ -1,4 +1,4 @@
-//! Modes that no snapshot and no restore brings onto a disk.
+//! Modes that neither snapshots nor restores write to disk.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -37,7 +37,7 @@ async fn set_id_bits_are_not_recorded_and_are_cleared_by_restore() {
     }
 }
 
-/// The list of a base is bytes that somebody else made, and so may be the list of changes.
+/// The manifest of a base is untrusted data, and so is the list of changes.
 #[tokio::test]
 async fn set_id_bits_in_a_manifest_are_not_written() {
     let mut house = WorkspaceFixture::new();

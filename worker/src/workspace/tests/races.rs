@@ -1,5 +1,5 @@
 //! Folders that become links to the outside, or move, while docket writes, reads and removes below them. The
-//! outside is never written, read or emptied; plain paths lose the same races, which the controls show.
+//! outside is never written, read or emptied; path-based access loses the same races, as the controls show.
 
 use std::{
     fs,
@@ -18,15 +18,15 @@ use nix::{
 
 use super::support::{RecordedRun, WorkspaceFixture, write_file};
 
-/// Rounds of docket's own: each is some hundred chances.
+/// Rounds of docket's own code: each has several hundred chances.
 const ROUNDS: usize = 25;
 
-/// Tries after which a careless writer must have lost.
+/// Attempts within which a careless writer must have lost.
 const TRIES: usize = 200_000;
 
 const SECRET: &[u8] = b"of the outside";
 
-/// What lies outside: a file that may be read by mistake, under the names that the workspace has too.
+/// Creates the outside folder: a file that could be read by mistake, with names that the workspace also has.
 fn make_outside_folder(house: &WorkspaceFixture) -> PathBuf {
     let outside = house.path_to("outside");
     for name in ["a", "in/b", "in/c"] {
@@ -47,7 +47,7 @@ fn is_unchanged(outside: &Path) -> bool {
         && ["a", "in/b", "in/c"].iter().all(|name| fs::read(outside.join(name)).is_ok_and(|at| at == SECRET))
 }
 
-/// Exchanges `folder` with a link to `outside`, again and again, while `work` runs.
+/// Swaps `folder` with a link to `outside` repeatedly while `work` runs.
 fn with_swapped_folder<T>(folder: &Path, swap: &Path, outside: &Path, work: impl FnOnce() -> T) -> T {
     struct EndGuard<'a>(&'a AtomicBool);
     impl Drop for EndGuard<'_> {
@@ -61,7 +61,7 @@ fn with_swapped_folder<T>(folder: &Path, swap: &Path, outside: &Path, work: impl
             while !ended.load(Ordering::Relaxed) {
                 if !swap.is_symlink() {
                     let _gone = fs::remove_dir_all(swap);
-                    // Not yet, where somebody who holds the folder put a file into it meanwhile.
+                    // Fails if a file was put into the folder in the meantime.
                     let _status = symlink(outside, swap);
                 }
                 for _ in 0..2 {
@@ -100,7 +100,7 @@ async fn restore_and_snapshot_stay_inside_while_folders_are_swapped() {
         write_file(&house.path_to("run"), "deep/extra/x/y", "in the way\n");
         with_swapped_folder(&folder, &swap, &outside, || {
             tokio::task::block_in_place(|| {
-                // Whether it succeeds does not matter: it may say that the tree is another.
+                // Success does not matter here: it may report a different tree.
                 let _result = runtime.block_on(recorded.restore_into(&mut workspace, &house.blobs));
                 for _ in 0..20 {
                     if let Ok(delta) = workspace.snapshot_walk() {
@@ -111,11 +111,11 @@ async fn restore_and_snapshot_stay_inside_while_folders_are_swapped() {
         });
         assert!(is_unchanged(&outside), "docket wrote outside");
     }
-    assert!(read.iter().all(|bytes| bytes != SECRET), "docket read what is outside");
-    // Nobody disturbs: it comes back.
+    assert!(read.iter().all(|bytes| bytes != SECRET), "docket read outside the workspace");
+    // Without interference the restore succeeds.
     recorded.restore_into(&mut workspace, &house.blobs).await.unwrap();
 
-    // The controls: plain paths.
+    // The controls: path-based access.
     let lost = with_swapped_folder(&folder, &swap, &outside, || {
         (0..TRIES).any(|_| fs::read(folder.join("in/b")).is_ok_and(|bytes| bytes == SECRET))
     });
@@ -129,8 +129,8 @@ async fn restore_and_snapshot_stay_inside_while_folders_are_swapped() {
     assert!(lost, "a careless writer was never led outside");
 }
 
-/// Moves each folder out of `from` into `to`, under its own name, as soon as its first file is gone: whoever is
-/// emptying it finds another `..` than it came from.
+/// Moves each folder out of `from` into `to`, under its own name, as soon as its first file is gone, so that
+/// `..` of a folder being emptied changes.
 fn with_moved_folders(from: &Path, to: &Path, full: usize, work: impl FnOnce()) {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -153,7 +153,7 @@ fn with_moved_folders(from: &Path, to: &Path, full: usize, work: impl FnOnce()) 
 const FOLDERS: usize = 6;
 const FILES: usize = 120;
 
-/// A folder full of folders, beside one that bears the outside's name.
+/// A folder full of folders, next to one with the outside's name.
 fn fill_folder(dir: &Path) {
     for n in 0..FOLDERS {
         fs::create_dir_all(dir.join(format!("f{n}"))).unwrap();
@@ -164,7 +164,7 @@ fn fill_folder(dir: &Path) {
     write_file(dir, "outside/x", "inside\n");
 }
 
-/// What [`crate::workspace`] did once: it trusts `..`.
+/// An earlier implementation in [`crate::workspace`], which trusts `..`.
 fn careless_removal(folder: &Path) -> nix::Result<()> {
     fn listed(dir: &mut Dir) -> Vec<Vec<u8>> {
         let names = dir.iter().filter_map(|entry| Some(entry.ok()?.file_name().to_bytes().to_vec()));
@@ -217,7 +217,7 @@ async fn folder_moved_during_removal_takes_nothing_else_with_it() {
                     runtime.block_on(RecordedRun::default().restore_into(&mut workspace, &house.blobs));
             });
         });
-        assert!(is_unchanged(&outside), "docket emptied what is outside");
+        assert!(is_unchanged(&outside), "docket emptied the outside folder");
         clear();
     }
     let lost = (0..200).any(|_| {

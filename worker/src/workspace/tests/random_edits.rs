@@ -1,5 +1,5 @@
-//! Random sequences of what tools and commands do to files, against an oracle made with plain copies: every
-//! turn is restorable, into a fresh folder and into the living one.
+//! Random sequences of file changes by tools and commands, against an oracle of plain copies: every turn can
+//! be restored, into a new folder and into the live one.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -37,10 +37,11 @@ fn any_effect() -> impl Strategy<Value = FileEffect> {
     ]
 }
 
-/// Does it as a shell would; what the file system refuses is not done.
+/// Applies the effect as a shell would; an effect that the file system refuses is skipped.
 fn apply_effect(dir: &Path, effect: &FileEffect) {
     let at = |name: &str| dir.join(name);
-    // An effect through a link would leave the folder or hit another name: tools refuse that, so do we.
+    // An effect through a link would leave the folder or hit another name: tools refuse that, and so does
+    // this test.
     let leads_through_link = |name: &str| {
         let mut parent = at(name);
         while parent.pop() && parent != dir {
@@ -121,7 +122,7 @@ async fn play_turns(turns: Vec<Vec<FileEffect>>, has_rules: bool) -> Result<(), 
         for effect in effects {
             apply_effect(&dir, effect);
         }
-        // Every other turn is one of file tools, which name their paths; both must see the same.
+        // Every other turn uses file tools, which name their paths; both must see the same.
         let delta = if nth % 2 == 0 {
             workspace.snapshot_walk().unwrap()
         } else {
@@ -129,7 +130,7 @@ async fn play_turns(turns: Vec<Vec<FileEffect>>, has_rules: bool) -> Result<(), 
                 effects.iter().flat_map(effect_paths).map(|name| path(name.as_bytes())).collect();
             workspace.snapshot_paths(&paths).unwrap()
         };
-        prop_assert_eq!(delta.tree, workspace.manifest().tree_hash(), "kept current = made anew");
+        prop_assert_eq!(delta.tree, workspace.manifest().tree_hash(), "incremental = rebuilt");
         recorded.apply_delta(delta, &mut house.blobs);
         prop_assert!(workspace.snapshot_walk().unwrap().changes.is_empty(), "nothing was missed");
         history.push(RandomTurn { recorded: recorded.clone(), plain: read_plain_tree(&dir) });
@@ -139,7 +140,7 @@ async fn play_turns(turns: Vec<Vec<FileEffect>>, has_rules: bool) -> Result<(), 
         turn.recorded.restore_into(&mut other, &house.blobs).await.unwrap();
         let restored = read_plain_tree(&house.path_to("other"));
         if has_rules {
-            // What was ignored is not there; nothing else may be missing, and nothing may be more.
+            // Ignored paths are missing; nothing else may be missing or added.
             for (name, what) in &turn.plain {
                 let ignored = name.split(|b| *b == b'/').any(|part| part.ends_with(b".log"));
                 prop_assert!(
@@ -153,7 +154,7 @@ async fn play_turns(turns: Vec<Vec<FileEffect>>, has_rules: bool) -> Result<(), 
             prop_assert_eq!(&restored, &turn.plain);
         }
     }
-    // The living folder goes back to the first turn, dirty as it is.
+    // The live folder goes back to the first turn, although it is dirty.
     if let Some(first) = history.first() {
         first.recorded.restore_into(&mut workspace, &house.blobs).await.unwrap();
         prop_assert_eq!(Some(workspace.tree_hash()), first.recorded.tree);

@@ -1,9 +1,9 @@
-//! Random sequences of all that tools and commands do (files, modes, links, kinds that change, real shells,
-//! real git, clocks set back), with a snapshot after each turn; then every turn is restored into a workspace
-//! of its own and compared with a plain copy that was made when the turn was fresh.
+//! Random sequences of everything that tools and commands do (files, modes, links, changing file types, real
+//! shells, real git, clocks set back), with a snapshot after each turn; then every turn is restored into a
+//! separate workspace and compared with a plain copy that was made at that turn.
 //!
-//! `property` holds that file tools need no walk; here each turn may have been anything, and the living
-//! workspace goes back in time in between and on from there.
+//! `random_edits` checks that file tools need no walk; here a turn may be anything, and the live workspace
+//! sometimes goes back in time and continues from there.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ type RawName = &'static [u8];
 
 #[derive(Debug, Clone)]
 enum TreeEffect {
-    /// As file tools do it: beside, then renamed over.
+    /// As file tools do it: write a temporary file, then rename it.
     Create(RawName, u8),
     /// In place, without a change of size, as a mapped page would be written.
     Overwrite(RawName, u8),
@@ -49,10 +49,11 @@ enum TreeEffect {
     Git(&'static [&'static str]),
 }
 
-/// A name of 255 bytes, the longest that Linux takes.
+/// A name of 255 bytes, the longest that Linux accepts.
 const LONG_NAME: RawName = &[b'n'; 255];
 
-/// Few names, so that effects meet; some are no text, some differ by case alone, one is as long as can be.
+/// Few names, so that effects collide; some are not UTF-8, some differ only by case, one has the maximum
+/// length.
 const NAMES: [RawName; 12] = [
     b"a",
     b"b",
@@ -122,7 +123,7 @@ fn remove(at: &Path) {
     let _nothing = fs::remove_file(at).or_else(|_| fs::remove_dir_all(at));
 }
 
-/// Writes over the first bytes of what stands there, in place.
+/// Overwrites the first bytes of the file in place.
 fn overwrite(at: &Path, byte: u8) -> std::io::Result<()> {
     let size = fs::metadata(at)?.len();
     let bytes = content_bytes(byte);
@@ -130,7 +131,7 @@ fn overwrite(at: &Path, byte: u8) -> std::io::Result<()> {
     fs::File::options().write(true).open(at)?.write_all_at(&bytes[..cut], 0)
 }
 
-/// Does it; what the file system refuses is not done, as in a real run.
+/// Applies the effect; an effect that the file system refuses is skipped, as in a real run.
 async fn apply_effect(dir: &Path, effect: &TreeEffect) {
     let at = |name: RawName| dir.join(path_from_bytes(name));
     let is_file = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file());
@@ -228,8 +229,8 @@ async fn apply_effect(dir: &Path, effect: &TreeEffect) {
     };
 }
 
-/// The work tree and the git folder of a turn, as a plain copy has them. What a snapshot never holds (FIFOs,
-/// locks, the path of this machine's cache) is no part of it.
+/// The work tree and the git folder of a turn as a plain copy, without anything that snapshots never contain
+/// (FIFOs, locks, the path of this machine's cache).
 #[derive(Debug, Clone, PartialEq)]
 struct PlainCopy {
     work: PlainTree,
@@ -245,7 +246,7 @@ fn copy_plain(dir: &Path) -> PlainCopy {
     PlainCopy { work, git }
 }
 
-/// The first path that differs, for a message that can be read.
+/// Returns the first path that differs, for a readable message.
 fn first_difference(left: &PlainTree, right: &PlainTree) -> Option<String> {
     let name = left.keys().chain(right.keys()).find(|name| left.get(*name) != right.get(*name))?;
     let kind = |plain: &PlainTree| plain.get(name).map(|(kind, bytes)| (kind.clone(), bytes.len()));
@@ -255,7 +256,7 @@ fn first_difference(left: &PlainTree, right: &PlainTree) -> Option<String> {
 #[derive(Debug, Clone)]
 struct EffectTurn {
     effects: Vec<TreeEffect>,
-    /// The living workspace goes back to this share of the turns so far, after the turn.
+    /// The live workspace goes back to this fraction of the turns so far, after the turn.
     back: Option<prop::sample::Index>,
 }
 
@@ -319,7 +320,7 @@ proptest! {
     }
 }
 
-/// One name changes in the very tick of the snapshot before it, in every way that a name can.
+/// One name changes in the same clock tick as the previous snapshot, in every possible way.
 #[tokio::test]
 async fn names_changed_in_the_tick_of_a_snapshot_are_not_missed() {
     let mut house = WorkspaceFixture::new();
@@ -337,7 +338,7 @@ async fn names_changed_in_the_tick_of_a_snapshot_are_not_missed() {
     }
 }
 
-/// Every way to change a file that leaves its size, and all but one of its stamps, as they were.
+/// Every way to change a file that leaves its size and all but one of its timestamps unchanged.
 #[tokio::test]
 async fn content_changed_without_its_stamps_is_detected() {
     let mut house = WorkspaceFixture::new();
@@ -368,7 +369,7 @@ async fn content_changed_without_its_stamps_is_detected() {
     }
 }
 
-/// A tree that nobody touched is not read again, and a folder that nobody touched is not listed again.
+/// An untouched tree is not read again, and an untouched folder is not listed again.
 #[tokio::test]
 async fn untouched_files_are_not_read_and_untouched_folders_not_listed() {
     let mut house = WorkspaceFixture::new();
@@ -379,7 +380,7 @@ async fn untouched_files_are_not_read_and_untouched_folders_not_listed() {
     let pinned = house.pin_source().await;
     let mut workspace = house.materialize_workspace("run", &pinned).await;
     let dir = house.path_to("run");
-    // The first snapshot of a fresh base reads what was written in the last tick before it, and no more.
+    // The first snapshot of a new base reads only files written in the last tick before it.
     let stamps = |at: &Path| fs::metadata(at).map(|meta| (meta.ctime(), meta.ctime_nsec())).unwrap();
     let all: Vec<_> = (0..500).map(|nth| stamps(&dir.join(format!("dir{}/file{nth}", nth % 20)))).collect();
     let last = *all.iter().max().unwrap();
@@ -390,13 +391,13 @@ async fn untouched_files_are_not_read_and_untouched_folders_not_listed() {
     let first = workspace.snapshot_walk().unwrap();
     assert!(first.is_empty() && first.files_read <= young + 5, "{} read, {young} young", first.files_read);
 
-    // Until no stamp of the tree is of the tick in which it is looked at.
+    // Repeats until no timestamp of the tree is from the current tick.
     while workspace.snapshot_walk().unwrap().files_read > 0 {}
     write_file(&dir, "dir3/new", "1");
     let delta = workspace.snapshot_walk().unwrap();
     assert_eq!((delta.changes.len(), delta.files_read), (1, 1));
 
-    // An index that lies is believed while the folder's stamp stands: that is what spares the listing.
+    // A wrong index is trusted while the folder's stamp is unchanged: that is what saves the listing.
     workspace.snapshot_walk().unwrap();
     while workspace.work_area.index.folder(b"dir5").unwrap().listed_stamp.is_none() {
         workspace.snapshot_walk().unwrap();
@@ -410,7 +411,7 @@ async fn untouched_files_are_not_read_and_untouched_folders_not_listed() {
     assert!(!believed || found.contains(&path("dir5/file5")), "{found:?}");
 }
 
-/// Where stamps move by the tick, a folder may change after it was listed and keep its stamp.
+/// With timestamps of tick resolution, a folder may change after it was listed and keep its stamp.
 #[tokio::test]
 async fn stamp_from_the_tick_of_the_scan_is_not_trusted() {
     let mut house = WorkspaceFixture::new();
@@ -419,7 +420,7 @@ async fn stamp_from_the_tick_of_the_scan_is_not_trusted() {
         [&b""[..], b"src", b"src/deep"]
             .map(|folder| workspace.work_area.index.folder(folder).unwrap().listed_stamp.is_some())
     };
-    // Looked at before anything was made, and looked at long after.
+    // Scanned with a time before everything was created, and with one long after.
     workspace.scan_scope(WalkScope::WorkTree, (0, 0), None, None).unwrap();
     assert_eq!(believed(&workspace), [false; 3]);
     workspace.scan_scope(WalkScope::WorkTree, (i64::MAX, 0), None, None).unwrap();

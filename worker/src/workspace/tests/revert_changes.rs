@@ -1,5 +1,5 @@
-//! What a command changed and may not change is put back: whatever it did, the rest of the tree is as it was, what it may
-//! change is as it left it, and the snapshot says just that.
+//! Changes that a command was not allowed to make are reverted: the rest of the tree is as before, allowed
+//! changes are kept, and the snapshot reports exactly that.
 
 use std::path::Path;
 
@@ -62,7 +62,7 @@ async fn disallowed_changes_are_reverted_and_the_rest_is_kept() {
             let mut workspace = house.materialize_workspace(&name, &pinned).await;
             let mut recorded = RecordedRun::default();
             let mut blobs = house.blobs.clone();
-            // Something that no base has: it comes from the log.
+            // A path that the base does not have: its content comes from the log.
             run_script(&house.path_to(&name), "echo own > own.py; mkdir -p hollow out; echo made > out/log")
                 .await;
             recorded.apply_delta(workspace.snapshot_walk().unwrap(), &mut blobs);
@@ -75,7 +75,7 @@ async fn disallowed_changes_are_reverted_and_the_rest_is_kept() {
             let RevertOutcome { delta, reverted_paths: paths } =
                 revert_disallowed_changes(&mut workspace, may, &blobs).await.expect(script);
             assert!(paths.iter().any(|path| path.to_string() == "own.py"), "{script}: {paths:?}");
-            // An empty folder is no path of its own once something stays in it.
+            // An empty folder has no entry of its own once something remains in it.
             let filled = |at: &[u8]| {
                 delta.changes.iter().any(|change| change.path.as_bytes().starts_with(&[at, b"/"].concat()))
             };
@@ -89,7 +89,7 @@ async fn disallowed_changes_are_reverted_and_the_rest_is_kept() {
                 let in_the_way =
                     own && before.keys().any(|file| path.starts_with(&[file.as_slice(), b"/"].concat()));
                 let wanted = if own && !in_the_way { changed.get(path) } else { before.get(path) };
-                // A flat file where a folder was is in the way of what was in it.
+                // A file in place of a folder is in the way of the folder's contents.
                 let wanted = if before.keys().any(|file| file.starts_with(&[path.as_slice(), b"/"].concat()))
                     && !own
                 {
@@ -100,7 +100,8 @@ async fn disallowed_changes_are_reverted_and_the_rest_is_kept() {
                 let name = String::from_utf8_lossy(path);
                 assert_eq!(after.get(path), wanted, "{script}: {name}");
             }
-            // What is recorded is what is there: nothing is left to be seen, and it comes back elsewhere.
+            // The record matches the disk: another walk finds nothing, and a restore elsewhere gives the same
+            // tree.
             assert!(workspace.snapshot_walk().unwrap().changes.is_empty(), "{script}");
             let copy = format!("copy-{nth}-{anything}");
             let mut elsewhere = house.materialize_workspace(&copy, &pinned).await;

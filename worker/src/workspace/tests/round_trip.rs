@@ -1,4 +1,5 @@
-//! Pin → materialize → change → snapshot → restore elsewhere, with every odd thing a folder can hold.
+//! Pin → materialize → change → snapshot → restore elsewhere, with every unusual content that a folder can
+//! have.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -8,10 +9,10 @@ use super::support::{
     RecordedRun, WorkspaceFixture, git, path, path_from_bytes, read_plain_tree, set_mode, write_file,
 };
 use crate::workspace::{
-    BaseSource, DirtyTreePolicy, MemoryBlobs, PinError, PinNote, PinOptions, PinnedBase, materialize, pin,
+    BaseSource, DirtyTreePolicy, MemoryBlobs, PinError, PinNote, PinOptions, PinnedBase, materialize, pin_base,
 };
 
-/// A source with all that git itself can hold.
+/// A source with everything that git itself can store.
 fn fill_unusual_source(house: &WorkspaceFixture) {
     let source = house.source_repo();
     write_file(&source, "src/main.rs", "fn main() {}\n");
@@ -44,13 +45,13 @@ async fn materialized_base_equals_the_commit_and_git_finds_it_clean() {
     let workspace = house.materialize_workspace("a", &pinned).await;
     assert_eq!(read_plain_tree(&house.path_to("a")).len(), read_plain_tree(&house.source_repo()).len());
     let mut expected = read_plain_tree(&house.source_repo());
-    // The commit holds what git made of the file: eol conversion is part of `git add`, not of docket.
+    // The commit has the content after git's conversion: eol conversion is part of `git add`, not of docket.
     expected.insert(b"crlf.txt".to_vec(), ("file 644".to_owned(), b"one\ntwo\n".to_vec()));
     assert_eq!(read_plain_tree(&house.path_to("a")), expected);
     assert_eq!(workspace.manifest(), *workspace.base_manifest());
     assert_eq!(git(&house.path_to("a"), &["status", "--porcelain", "-b"]).await, "## trunk\n");
     git(&house.path_to("a"), &["fsck", "--strict"]).await;
-    // Twice the same: nothing in a base depends on when or where it was made.
+    // Pinning twice gives the same base, independent of time and place.
     assert_eq!(house.pin_source().await.base, pinned.base);
 }
 
@@ -116,7 +117,7 @@ async fn every_unusual_change_is_recorded_and_restored() {
     assert_eq!(restored.missing.len(), 3);
     assert_eq!(fresh.manifest(), workspace.manifest());
     assert!(fresh.snapshot_walk().unwrap().is_empty(), "what was restored is what was recorded");
-    // Back to the base, where it all started.
+    // Back to the base.
     RecordedRun::default().restore_into(&mut fresh, &house.blobs).await.unwrap();
     assert_eq!(fresh.manifest(), *fresh.base_manifest());
 }
@@ -187,7 +188,7 @@ async fn snapshot_of_touched_paths_equals_a_full_walk() {
     assert_eq!(quick_delta.left_out, slow_delta.left_out);
     assert!(quick.snapshot_walk().unwrap().is_empty());
 
-    // Through a link: the file that changed has another name, which only a walk finds.
+    // Through a link: the changed file has another name, which only a walk finds.
     fs::remove_file(house.path_to("a").join("dangling")).unwrap();
     write_file(&house.path_to("a"), "real/file", "1");
     symlink("real", house.path_to("a").join("dangling")).unwrap();
@@ -217,7 +218,7 @@ async fn file_over_the_size_limit_is_left_out_unless_in_the_base() {
     assert_eq!(delta.changes[0].entry, None);
     assert_eq!(delta.left_out[0].why, OmissionReason::TooLarge);
     recorded.apply_delta(delta, &mut house.blobs);
-    // On the machine where it stands it stays; a restore to the turn before brings the small one back.
+    // On the original machine the file is kept; a restore to the previous turn brings the small one back.
     let kept = recorded.restore_into(&mut workspace, &house.blobs).await.unwrap();
     assert_eq!(kept.missing, []);
     assert_eq!(fs::read(dir.join("grown")).unwrap().len(), 1001);
@@ -373,7 +374,7 @@ async fn writes_in_the_tick_of_a_snapshot_are_not_missed() {
     let pinned = house.pin_source().await;
     let mut workspace = house.materialize_workspace("a", &pinned).await;
     for nth in 1..400 {
-        // Same size, same inode, and mostly the same time stamp as what the last snapshot saw.
+        // Same size, same inode, and mostly the same timestamp as in the last snapshot.
         write_file(&house.path_to("a"), "file", format!("{nth:04}"));
         assert_eq!(workspace.snapshot_walk().unwrap().changes.len(), 1, "write {nth}");
     }
@@ -401,7 +402,7 @@ async fn too_large_file_in_the_git_folder_is_reported() {
 async fn pinning_the_next_commit_stores_only_differences() {
     let mut house = WorkspaceFixture::new();
     let source = house.source_repo();
-    // Bytes that do not compress, so that the pack is as large as they are.
+    // Incompressible bytes, so that the pack has the same size.
     let mut noise = vec![0; 6 * 1024 * 1024];
     blake3::Hasher::new().update(b"noise").finalize_xof().fill(&mut noise);
     write_file(&source, "large.bin", &noise);
@@ -424,7 +425,7 @@ async fn pinning_the_next_commit_stores_only_differences() {
     }
 }
 
-/// The driver may run these on any thread.
+/// The run loop may run these on any thread.
 #[test]
 fn workspace_futures_are_send() {
     fn check<T: Send>(_: &T) {}

@@ -1,4 +1,4 @@
-//! Submodules with real git: filled where their commits are on this machine, and never lost in a result.
+//! Submodules with real git: filled if their commits are on this machine, and never lost in a result.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::workspace::{
     CommitSignature, PatchOmission, PinNote, build_result, compare_trees, tree_with_overlay,
 };
 
-/// A source with `vendor/lib`, a submodule that has one of its own in `inner`.
+/// A source with `vendor/lib`, a submodule with its own submodule in `inner`.
 async fn with_submodules() -> WorkspaceFixture {
     let house = WorkspaceFixture::new();
     for (name, file) in [("inner", "deep.txt"), ("lib", "lib.txt")] {
@@ -38,7 +38,7 @@ async fn read_gitlink(house: &WorkspaceFixture, commit: &str) -> String {
     git(&house.source_repo(), &["ls-tree", "-r", commit, "vendor"]).await
 }
 
-/// Everything that a run does below a submodule, and one honest change.
+/// Makes every kind of change below a submodule, and one legitimate change.
 fn change_submodule_files(house: &WorkspaceFixture, name: &str) {
     let dir = house.path_to(name);
     write_file(&dir, "vendor/lib/new.py", "x = 1\n");
@@ -85,7 +85,7 @@ async fn assert_gitlink_is_kept(house: &mut WorkspaceFixture, name: &str) {
 #[tokio::test]
 async fn submodules_are_filled_at_their_recorded_commits() {
     let mut house = with_submodules().await;
-    // What is checked out there now is another commit, with changes of its own.
+    // A different commit is checked out there now, with local changes.
     let module = house.source_repo().join("vendor/lib");
     write_file(&module, "lib.txt", "later\n");
     git(&module, &["commit", "-q", "-a", "-m", "later"]).await;
@@ -130,7 +130,7 @@ async fn submodule_missing_on_this_machine_stays_an_empty_submodule_folder() {
     assert_gitlink_is_kept(&mut house, "made").await;
 }
 
-/// A folder in the place of a submodule is a stranger's word for where its objects are.
+/// A folder in place of a submodule is untrusted information about the location of its objects.
 #[tokio::test]
 async fn submodule_is_not_filled_from_an_unrelated_repository() {
     let mut house = with_submodules().await;

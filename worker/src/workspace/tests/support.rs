@@ -1,4 +1,4 @@
-//! A source repository, a cache and a blob store for one test, and the oracle: a plain reading of a folder
+//! A source repository, a cache and a blob store for one test, and the oracle: a simple reader of a folder
 //! that shares no code with the snapshots.
 
 use std::{
@@ -20,7 +20,7 @@ use crate::{
     process::{TrustedSpec, run_git, run_trusted},
     workspace::{
         BaseSource, MemoryBlobs, PinOptions, PinnedBase, RestoreError, RestoreReport, RestoreTarget,
-        SnapshotDelta, Workspace, WorkspaceOptions, materialize, pin, restore,
+        SnapshotDelta, Workspace, WorkspaceOptions, materialize, pin_base, restore,
     },
 };
 
@@ -46,7 +46,7 @@ impl WorkspaceFixture {
         self.path_to("source")
     }
 
-    /// Makes the source a repository with everything that is in it as the first commit.
+    /// Makes the source a repository whose first commit contains everything in it.
     pub(super) async fn commit_source(&self) {
         let source = self.source_repo();
         git(&source, &["init", "-q", "-b", "trunk", "."]).await;
@@ -97,7 +97,7 @@ pub(super) async fn git_with_stdin(dir: &Path, args: &[&str], stdin: &[u8]) -> S
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// What the log would hold of a run: the fold of its snapshots.
+/// The recorded state of a run: the fold of its snapshots.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedRun {
     pub(super) overlay: BTreeMap<WorkspacePath, Option<Entry>>,
@@ -134,7 +134,7 @@ impl RecordedRun {
     }
 }
 
-/// What a person with `ls -lR` and `cat` would see: kind and mode, and the bytes. Without `.git`.
+/// A tree as seen with `ls -lR` and `cat`: type and mode, and the bytes. Without `.git`.
 pub(super) type PlainTree = BTreeMap<Vec<u8>, (String, Vec<u8>)>;
 
 pub(super) fn read_plain_tree(dir: &Path) -> PlainTree {
@@ -180,19 +180,19 @@ pub(super) fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Writes a file and the folders it is in.
+/// Writes a file and its parent folders.
 pub(super) fn write_file(dir: &Path, name: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
     let path = dir.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
 }
 
-/// Runs a script in `dir` as a command of a model would; whether it succeeds does not matter.
+/// Runs a script in `dir` like a model's command; success does not matter.
 pub(super) async fn run_script(dir: &Path, script: &str) {
     let _output = script_output(dir, script).await;
 }
 
-/// As [`shell`]; what it wrote.
+/// Like [`run_script`]; returns the output.
 pub(super) async fn script_output(dir: &Path, script: &str) -> String {
     let spec = TrustedSpec {
         program: "/bin/sh".into(),
@@ -206,7 +206,7 @@ pub(super) async fn script_output(dir: &Path, script: &str) -> String {
     String::from_utf8_lossy(&run_trusted(spec).await.unwrap().stdout).into_owned()
 }
 
-/// Runs git in `dir` with a name; whether it succeeds does not matter.
+/// Runs git in `dir` with a name; success does not matter.
 pub(super) async fn git_allow_failure(dir: &Path, args: &[&str]) {
     let env = ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"];
     let env: Vec<(OsString, OsString)> = env.map(|name| (name.into(), "t@example.org".into())).into();

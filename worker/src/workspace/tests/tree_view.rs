@@ -1,4 +1,4 @@
-//! Looking at the past: a checkout that stands on its own, patches between any two trees, who wrote a line.
+//! Views of earlier states: a standalone checkout, patches between any two trees, line authors.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -170,13 +170,13 @@ async fn patch_between_turns_reproduces_the_later_tree() {
         let mut there = read_plain_tree(&dir);
         checkout_recorded(&house, &format!("{name}-expected"), &pinned.base, &turns[to]).await.unwrap();
         let mut expected = read_plain_tree(&house.path_to(&format!("{name}-expected")));
-        // What git cannot carry is what was said, and nothing else.
+        // Exactly the paths that git cannot represent are reported.
         for (beyond, _) in diff.patch_omissions() {
             for tree in [&mut there, &mut expected] {
                 tree.remove(beyond.as_bytes());
             }
         }
-        // The folders that hold a nested git folder go with it.
+        // The parent folders of a nested git folder disappear with it.
         for tree in [&mut there, &mut expected] {
             tree.retain(|path, _| path != b"vendor" && !path.starts_with(b"vendor/.git"));
         }
@@ -232,7 +232,7 @@ fn path_change(turn: u32, entry: Option<Entry>) -> PathChangeEvent {
     }
 }
 
-/// Puts a content into the store and gives its entry.
+/// Stores a content and returns its entry.
 async fn store_file(house: &mut WorkspaceFixture, content: &[u8]) -> Entry {
     use crate::workspace::BlobSink as _;
     let blob = docket_schema::content::BlobRef::for_bytes(content);
@@ -247,7 +247,7 @@ async fn line_is_attributed_to_its_last_writer() {
     let base = base_objects.manifest().entries[&path("src/a.rs")];
     let edited = store_file(&mut house, b"one\nTWO\nthree\nfour\n").await;
     let executable = Entry { mode: 0o755, ..edited };
-    let link = Entry { kind: EntryKind::Symlink, mode: 0, size: 3, hash: BlobHash::of(b"one") };
+    let link = Entry { kind: EntryKind::Symlink, mode: 0, size: 3, hash: BlobHash::hash_bytes(b"one") };
     let binary = store_file(&mut house, b"one\n\0").await;
     let huge = Entry { size: BLAME_BYTES_MAX + 1, ..edited };
     let no_utf8 = store_file(&mut house, b"one\ncaf\xe9\r\n").await;
@@ -265,7 +265,8 @@ async fn line_is_attributed_to_its_last_writer() {
     assert_eq!(who(&[Some(edited), Some(executable)]).await.unwrap(), [None, Some(1), None, Some(1)]);
     assert_eq!(who(&[Some(edited), Some(base)]).await.unwrap(), [None, Some(2), None]);
     assert_eq!(who(&[Some(no_utf8)]).await.unwrap(), [None, Some(1)]);
-    // Gone, or something that has no lines, and back again: written anew, though it is the same.
+    // Removed or replaced by something without lines, then restored: all lines are new, although the content
+    // is the same.
     for gap in [None, Some(link), Some(huge)] {
         assert_eq!(who(&[gap, Some(base)]).await.unwrap(), [Some(2); 3], "{gap:?}");
     }
@@ -278,11 +279,11 @@ async fn line_is_attributed_to_its_last_writer() {
 
 #[derive(Debug, Clone)]
 enum VersionChange {
-    /// New lines at a place.
+    /// New lines at a position.
     Insert { at: prop::sample::Index, count: usize },
-    /// Lines from a place on are gone.
+    /// Lines removed from a position on.
     Delete { at: prop::sample::Index, count: usize },
-    /// The file is gone.
+    /// The file is removed.
     Remove,
 }
 
@@ -295,8 +296,8 @@ fn any_change() -> impl Strategy<Value = VersionChange> {
 }
 
 proptest! {
-    /// Each line bears its author's number and is unlike any other, so who wrote it is known without a
-    /// search: the oracle is the text itself.
+    /// Each line contains its author's number and is unique, so its author is known without a search: the
+    /// oracle is the text itself.
     #[test]
     fn every_line_is_attributed_to_the_turn_that_wrote_it(
         turns in prop::collection::vec(prop::collection::vec(any_change(), 1..5), 1..25),
@@ -338,8 +339,8 @@ proptest! {
         }
     }
 
-    /// Of lines that are alike nobody can say who wrote which; but none may be lost, and each must be of a
-    /// turn that did write such a line.
+    /// The author of identical lines is ambiguous; but no line may be lost, and each must be attributed to a
+    /// turn that wrote such a line.
     #[test]
     fn identical_lines_are_attributed_to_a_turn_that_wrote_one(
         versions in prop::collection::vec(prop::collection::vec(0..4u8, 0..20), 1..12),
@@ -354,7 +355,7 @@ proptest! {
         prop_assert_eq!(found.iter().map(|(line, _)| &line[..]).collect::<Vec<_>>().concat(), text(last).into_bytes());
         for ((_, author), kind) in found.iter().zip(last) {
             prop_assert!(versions[*author].contains(kind));
-            // It was there ever since.
+            // It was present ever since.
             prop_assert!(versions[*author..].iter().all(|version| version.contains(kind)));
         }
     }

@@ -1,4 +1,4 @@
-//! Trees that no project has and any command can make: very wide, very deep, very large, unreadable, growing.
+//! Unusual trees that any command can create: very wide, very deep, very large, unreadable, growing.
 
 use std::{
     fs,
@@ -35,7 +35,7 @@ async fn start_workspace() -> (WorkspaceFixture, PinnedBase, Workspace) {
     (house, pinned, workspace)
 }
 
-/// A look that fails in its middle has seen what it has seen: whoever restores then judges by that, and proves the tree.
+/// A scan that fails midway keeps what it has seen: a later restore starts from that and verifies the tree.
 #[tokio::test]
 async fn tree_matches_index_after_failed_scan() {
     let (_house, _pinned, mut workspace) = start_workspace().await;
@@ -43,7 +43,7 @@ async fn tree_matches_index_after_failed_scan() {
     fs::remove_file(workspace.path().join("a")).unwrap();
     let before = workspace.tree_hash();
     let delta = workspace.snapshot_walk().unwrap();
-    // As it is where the same look fails at its last file.
+    // The state if the same scan fails at its last file.
     for change in &delta.changes {
         let was = (change.entry.is_none()).then(|| workspace.base_manifest().entries[&change.path]);
         workspace.tree.set_entry(&change.path, was);
@@ -59,7 +59,7 @@ fn left_out_paths(delta: &SnapshotDelta) -> Vec<(String, OmissionReason)> {
     delta.left_out.iter().map(|left| (left.path.to_string(), left.why)).collect()
 }
 
-/// A folder in another, by handle: no path is too long for that.
+/// Creates a nested folder by handle, which works for paths of any length.
 fn make_folder_in(folder: OwnedFd, name: &str) -> OwnedFd {
     mkdirat(&folder, name, Mode::from_bits_truncate(0o755)).unwrap();
     let made = openat(&folder, name, OFlag::O_DIRECTORY, Mode::empty()).unwrap();
@@ -78,7 +78,7 @@ fn write_file_at(folder: &OwnedFd, name: &str, bytes: &[u8], mode: u32) {
     file.write_all(bytes).unwrap();
 }
 
-/// Names, kinds, modes and contents as `find` and `cat` say, which know no limit on paths.
+/// Names, types, modes and contents according to `find` and `cat`, which have no path limit.
 async fn list_tree(dir: &Path) -> String {
     let script = "find . -path ./.git -prune -o -printf '%P %y %m %s\\n' | sort; \
                   find . -path ./.git -prune -o -type f -execdir cat {} ';' | sort";
@@ -90,7 +90,7 @@ async fn folder_with_two_hundred_thousand_files_is_captured() {
     let (mut house, _, mut workspace) = start_workspace().await;
     let dir = house.path_to("run/wide");
     fs::create_dir(&dir).unwrap();
-    // Links of a few files: 65,000 is as many as ext4 gives one.
+    // Hard links of a few files: ext4 allows 65,000 per file.
     for nth in 0..200_000 {
         let file = dir.join(format!("file-{nth:06}"));
         match nth % 50_000 {
@@ -179,7 +179,7 @@ async fn names_differing_only_by_case_are_distinct() {
     assert_eq!(read_plain_tree(&house.path_to("fresh")), read_plain_tree(&house.path_to("run")));
 }
 
-/// The files of this thread become those of an ordinary user, so that modes count though root runs the tests.
+/// Makes this thread access files as an ordinary user, so that modes apply even if root runs the tests.
 struct FilesystemUser(Uid);
 
 impl FilesystemUser {
@@ -219,7 +219,7 @@ async fn unreadable_paths_are_left_out_and_reported() {
     assert_eq!(left_out_paths(&delta), unreadable);
     let gone: Vec<_> = delta.changes.iter().map(|c| (c.path.to_string(), c.entry.is_some())).collect();
     assert_eq!(gone, [("locked/inside".to_owned(), false), ("secret".to_owned(), false)]);
-    // Readable again, it is there again.
+    // Once readable again, it is captured again.
     set_mode(&dir.join("secret"), 0o600);
     set_mode(&dir.join("locked"), 0o700);
     let delta = workspace.snapshot_walk().unwrap();
@@ -235,7 +235,7 @@ async fn fifos_sockets_and_devices_are_left_out_and_reported() {
     mkfifo(&dir.join("fifo"), Mode::S_IRWXU).unwrap();
     let _listener = UnixListener::bind(dir.join("socket")).unwrap();
     let mut expected = vec!["fifo", "socket"];
-    // Only root makes devices, and not in every container.
+    // Only root can create devices, and not in every container.
     if mknod(&dir.join("device"), SFlag::S_IFCHR, Mode::S_IRWXU, nix::sys::stat::makedev(1, 3)).is_ok() {
         expected.insert(0, "device");
     }
@@ -246,7 +246,7 @@ async fn fifos_sockets_and_devices_are_left_out_and_reported() {
         expected.into_iter().map(|name| (name.to_owned(), OmissionReason::NotAFile)).collect();
     assert_eq!(left_out_paths(&delta), expected);
     recorded.apply_delta(delta, &mut house.blobs);
-    // A file that becomes a FIFO is gone, and told.
+    // A file that becomes a FIFO is removed from the snapshot and reported.
     fs::remove_file(dir.join("a")).unwrap();
     mkfifo(&dir.join("a"), Mode::S_IRWXU).unwrap();
     let named = workspace.snapshot_paths(&[path("a")]).unwrap();
@@ -271,7 +271,7 @@ async fn a_huge_sparse_file_is_left_out_unread() {
     recorded.apply_delta(delta, &mut house.blobs);
     recorded.restore_into(&mut workspace, &house.blobs).await.unwrap();
     assert_eq!(fs::metadata(&file).unwrap().len(), 1 << 40, "on its own machine it stays");
-    // Small again, it is captured.
+    // Once small again, it is captured.
     fs::File::options().write(true).open(&file).unwrap().set_len(10).unwrap();
     let delta = workspace.snapshot_walk().unwrap();
     assert_eq!(delta.changes[0].entry.map(|entry| (entry.kind, entry.size)), Some((EntryKind::File, 10)));

@@ -1,8 +1,9 @@
-//! Who wrote each line of a file: line differences from version to version, carried forward.
+//! Attributes each line of a file to the change that wrote it, by carrying line differences forward from
+//! version to version.
 //!
-//! [`LineAuthors`] is pure: it is shown the versions of a file in order. [`blame`] shows it those of a run,
-//! reading only what the file once was. A file that is gone and comes back is new in every line; a renamed one
-//! is new at its new name.
+//! [`LineAuthors`] is pure: it receives the versions of a file in order. [`blame`] passes it the versions of
+//! a run, reading only the contents of this file. In a file that was removed and restored, every line is new;
+//! in a renamed file, every line is new at its new name.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -16,28 +17,28 @@ use crate::workspace::{
     content_reader::{ContentReader, ContentsError},
 };
 
-/// Files above this size, in bytes, are not blamed: nobody reads that many lines, and comparing them all
-/// would hold up a screen. A version above it counts as written whole.
+/// Files above this size, in bytes, are not blamed: comparing that many lines would stall a screen. A version
+/// above it counts as completely rewritten.
 pub const BLAME_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Why a file is not blamed.
+/// Why a file cannot be blamed.
 #[derive(Debug, thiserror::Error)]
 pub enum BlameError {
-    /// Nothing is there.
-    #[error("there is no such file after that turn")]
+    /// The path does not exist.
+    #[error("the file does not exist after that turn")]
     NotFound,
     /// A folder or a link.
-    #[error("it is a {0}, and only files have lines; `docket cat` shows it")]
+    #[error("it is a {0}, not a file with lines; `docket cat` shows it")]
     NotAFile(&'static str),
     /// Not text.
     #[error(
-        "it is binary (it holds a zero byte), so it has no lines; `docket diff` names the turns that changed it"
+        "it is binary (it contains a zero byte), so it has no lines; `docket diff` lists the turns that changed it"
     )]
     Binary,
     /// Too many lines.
-    #[error("it has {bytes} bytes, and only files up to {BLAME_BYTES_MAX} are blamed line by line")]
+    #[error("it has {bytes} bytes; blame is limited to files of at most {BLAME_BYTES_MAX} bytes")]
     TooLarge {
-        /// Its size.
+        /// The file's size.
         bytes: u64,
     },
     /// A version could not be read.
@@ -45,28 +46,28 @@ pub enum BlameError {
     Contents(#[from] ContentsError),
 }
 
-/// A line, and who wrote it.
+/// A line and the change that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlamedLine {
-    /// The line with its line feed, if it has one.
+    /// The line, including its line feed if it has one.
     pub text: Bytes,
-    /// Which of the touches wrote it; `None` = the base.
+    /// The index of the change that wrote it; `None` = the base.
     pub change_index: Option<usize>,
 }
 
-/// The lines of a file as it stands after the versions shown so far, and who wrote each.
+/// The lines of a file after the versions added so far, with their authors.
 #[derive(Debug, Clone, Default)]
 pub struct LineAuthors<A> {
     lines: Vec<(Bytes, A)>,
 }
 
 impl<A: Clone> LineAuthors<A> {
-    /// Nothing was shown yet.
+    /// Creates an instance without versions.
     pub const fn new() -> Self {
         Self { lines: Vec::new() }
     }
 
-    /// The next version of the file; `None` = it is gone. Lines that the version before had as well, in the
+    /// Adds the next version of the file; `None` = removed. Lines that the previous version also had, in the
     /// same order, keep their authors.
     pub fn add_version(&mut self, content: Option<&Bytes>, author: &A) {
         let new: Vec<Bytes> = content.map_or_else(Vec::new, split_lines);
@@ -78,7 +79,7 @@ impl<A: Clone> LineAuthors<A> {
         self.lines = new.into_iter().zip(authors).collect();
     }
 
-    /// The lines with their authors.
+    /// Returns the lines with their authors.
     pub fn into_lines(self) -> Vec<(Bytes, A)> {
         self.lines
     }
@@ -88,10 +89,10 @@ fn split_lines(content: &Bytes) -> Vec<Bytes> {
     content.split_inclusive(|b| *b == b'\n').map(|line| content.slice_ref(line)).collect()
 }
 
-/// Places of lines that both have, in order.
+/// Returns the positions of lines common to both, in order.
 ///
-/// A line that only one side has cannot be among them, so such lines are taken out before the search: what
-/// was written anew from top to bottom costs no search at all.
+/// A line that only one side has cannot match, so such lines are removed before the search: a completely
+/// rewritten file needs no search at all.
 fn match_lines<A>(old: &[(Bytes, A)], new: &[Bytes]) -> Vec<(usize, usize)> {
     let mut ids: HashMap<&[u8], u32> = HashMap::new();
     for (line, _) in old {
@@ -116,11 +117,11 @@ fn match_lines<A>(old: &[(Bytes, A)], new: &[Bytes]) -> Vec<(usize, usize)> {
     equal.flat_map(pairs).map(|(from, to)| (of_old[from].0, of_new[to].0)).collect()
 }
 
-/// Who wrote each line of the file that stands at a path after `touches`, all the changes of that path so
-/// far. `base` is what stood there at the start. Reads one content per change.
+/// Attributes each line of the current file at a path to one of `touches`, all changes of that path so far.
+/// `base` is the entry at the start. Reads one content per change.
 ///
 /// # Errors
-/// [`BlameError`].
+/// [`BlameError`] if the file is missing, not text or too large, or a version cannot be read.
 pub async fn blame<B: BlobReader>(
     base: Option<Entry>,
     touches: &[PathChangeEvent],
@@ -140,13 +141,13 @@ pub async fn blame<B: BlobReader>(
     }
     let lines_in = |entry: &Entry| entry.kind == EntryKind::File && entry.size <= BLAME_BYTES_MAX;
     let whole = versions.iter().rposition(|(entry, _)| !entry.as_ref().is_some_and(lines_in));
-    // What stood there before the last version without lines has left nothing behind.
+    // Anything before the last version without lines has left nothing behind.
     let since = whole.map_or(0, |at| at + 1);
     let mut authors = LineAuthors::new();
     let mut before = None;
     for (entry, author) in &versions[since..] {
         let Some(entry) = entry else { continue };
-        // A change of mode alone is no new version.
+        // A change of mode alone is not a new version.
         if before == Some(entry.hash) {
             continue;
         }

@@ -1,9 +1,9 @@
-//! A recorded tree as a folder that stands on its own: for a person, or a tool, that wants to look at the past.
+//! Writes a recorded tree to a standalone folder, for a person or a tool that inspects an earlier state.
 //!
-//! A workspace of a run borrows the base's git objects from docket's cache; a folder handed to somebody must
-//! outlive that cache, so the objects are copied into it. Called by `docket checkout`. Invariants: the tree
-//! hash is proven before the answer; then every mode loses what the caller's umask takes away; no git command runs in
-//! the folder and no link in it is followed.
+//! A run's workspace borrows the base's git objects from docket's cache; a checked-out folder must outlive
+//! that cache, so the objects are copied into it. Called by `docket checkout`. Invariants: the tree hash is
+//! verified before the function returns; then every mode is restricted by the caller's umask; no git command
+//! runs in the folder and no link in it is followed.
 
 use std::{
     fs::{self, File},
@@ -37,61 +37,55 @@ use crate::workspace::{
     },
 };
 
-/// A pack is never changed, and git itself makes it so.
+/// A pack never changes, and git itself makes it read-only.
 const PACK_MODE: u32 = 0o444;
 
-/// Where the copied objects go.
+/// The folder for the copied objects.
 const PACKS_FOLDER: &[u8] = b".git/objects/pack";
 
-/// A folder that holds a recorded tree.
+/// A folder that contains a recorded tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckoutReport {
-    /// The tree hash that was found in it: the recorded one.
+    /// The verified tree hash: the recorded one.
     pub tree: TreeHash,
-    /// How many files and links it holds.
+    /// The number of files and links.
     pub files: usize,
-    /// Paths that the run's workspace had and no snapshot ever held: they are not here.
+    /// Paths that the run's workspace had but no snapshot captured: they are missing here.
     pub missing: Vec<OmittedPath>,
-    /// Files of git that the run itself wrote and that git obeys when it is run in the folder: settings,
-    /// hooks, attributes.
+    /// Files written by the run that git acts on when it is run in the folder: settings, hooks, attributes.
     pub obeyed_by_git: Vec<WorkspacePath>,
 }
 
-/// Why there is no such folder.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckoutError {
-    /// The base could not be made.
-    #[error("the tree that the run started from could not be made")]
+    /// The base could not be created.
+    #[error("the run's base could not be created")]
     Base(#[from] MaterializeError),
-    /// What the run changed could not be laid over it.
-    #[error("what the run changed could not be restored")]
+    /// The run's changes could not be applied.
+    #[error("the run's changes could not be restored")]
     Restore(#[from] RestoreError),
     /// The modes could not be set.
     #[error("the modes of the files in {path} could not be set: check the permissions of its parent folder")]
     Modes {
-        /// The folder.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
     /// The objects of the base could not be copied.
     #[error("the commit's objects could not be copied into {path}: check the permissions and the free space")]
     Objects {
-        /// The folder.
         path: PathBuf,
-        /// The reason.
         #[source]
         source: io::Error,
     },
 }
 
-/// Makes `dir`, which must be empty or not there, the workspace as it was when `target` was recorded, with a
-/// `.git` that needs nothing outside. Modes are the recorded ones without what this process's umask takes away, as if
-/// the caller had unpacked the files. Nothing else may write in `dir` meanwhile. Blocks on the file system.
+/// Creates the workspace as recorded in `target` in `dir`, which must be empty or missing, with a standalone
+/// `.git`. Modes are the recorded ones restricted by this process's umask, as if the caller had unpacked the
+/// files. No other process may write in `dir` at the same time. Blocks on the file system.
 ///
 /// # Errors
-/// [`CheckoutError`]; `dir` may then hold a part of the files.
+/// [`CheckoutError`]; `dir` may then contain some of the files.
 pub async fn checkout(
     dir: &Path,
     base: &WorkspaceBase,
@@ -119,17 +113,19 @@ pub async fn checkout(
     })
 }
 
-/// The permissions that the umask leaves. The system call that reads the umask sets it for every thread of the process,
-/// and a probe in the folder would make it one that is not empty if the process were killed: the kernel says it here.
+/// Returns the permissions that the umask allows, as reported by the kernel. The system call that reads the
+/// umask also sets it for every thread of the process, and a probe file would leave the folder non-empty if
+/// the process were killed.
 fn allowed_permissions() -> io::Result<u32> {
     let status = fs::read_to_string("/proc/self/status")?;
     let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     let umask = umask.and_then(|umask| u32::from_str_radix(umask.trim(), 8).ok());
-    let umask = umask.ok_or_else(|| io::Error::other("/proc/self/status does not name the umask"))?;
+    let umask = umask.ok_or_else(|| io::Error::other("/proc/self/status does not contain the umask"))?;
     Ok(PERMISSION_BITS & !umask)
 }
 
-/// Takes from every file and folder what `allowed` does not hold, the deepest first: a folder may become unreadable.
+/// Removes all permissions outside `allowed` from every file and folder, deepest first, because a folder may
+/// become unreadable.
 fn restrict_modes(workspace: &Workspace, allowed: u32) -> nix::Result<()> {
     let slots = workspace.work_area.index.iter_slots().chain(workspace.git_area.index.iter_slots());
     let excess = slots.filter(|(_, _, slot)| slot.stat.permissions() & !allowed != 0);
@@ -145,7 +141,7 @@ fn is_file_or_link(slot: &crate::workspace::snapshot::index::IndexSlot) -> bool 
     matches!(slot.state, crate::workspace::snapshot::index::SlotState::Captured(_))
 }
 
-/// Whether git takes orders from the file: in the folder's own `.git` or in that of a repository inside it.
+/// Whether git acts on the file: in the folder's own `.git` or in that of a nested repository.
 fn is_obeyed_by_git(path: &WorkspacePath) -> bool {
     let mut parts = path.components().skip_while(|part| !part.eq_ignore_ascii_case(b".git")).skip(1);
     match parts.next() {
@@ -158,8 +154,8 @@ fn is_obeyed_by_git(path: &WorkspacePath) -> bool {
     }
 }
 
-/// Copies the borrowed objects into the workspace and ends the borrowing. Where the run removed its git
-/// folder, or the part of it that says where to borrow, there is nothing to own.
+/// Copies the borrowed objects into the workspace and removes the alternates. If the run removed its git
+/// folder or its alternates, there is nothing to copy.
 fn copy_borrowed_objects(workspace: &Workspace) -> io::Result<()> {
     let Some(objects) = workspace.borrowed_objects() else { return Ok(()) };
     let root = workspace.root.as_fd();
@@ -177,7 +173,7 @@ fn copy_borrowed_objects(workspace: &Workspace) -> io::Result<()> {
             OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
             Mode::from_bits_truncate(PACK_MODE),
         ) {
-            // The name says what is in it: the run copied it already.
+            // Pack names are derived from their content: the run copied it already.
             Err(Errno::EEXIST) => continue,
             opened => opened?,
         };
@@ -188,7 +184,7 @@ fn copy_borrowed_objects(workspace: &Workspace) -> io::Result<()> {
     Ok(writer.remove_path(&alternates)?)
 }
 
-/// The folder of packs; made where the run removed it, or put something else there.
+/// Returns the pack folder, creating it if the run removed or replaced it.
 fn ensure_packs_folder(workspace: &Workspace) -> nix::Result<OwnedFd> {
     let root = workspace.root.as_fd();
     match open_folder(root, PACKS_FOLDER) {

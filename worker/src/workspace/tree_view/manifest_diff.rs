@@ -1,7 +1,7 @@
-//! Looking at recorded trees: the tree at a turn, and what differs between two of them.
+//! Compares recorded trees: the tree at a turn, and the differences between two trees.
 //!
-//! For replay, `diff`, `show` and the stepper; it reads blobs and the cached base, never a workspace. What
-//! is binary or too large to compare line by line is named, not dumped.
+//! Used by replay, `diff`, `show` and the stepper. Reads blobs and the cached base, never a workspace. Files
+//! that are binary or too large to compare line by line are only reported as such.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::workspace::{
     content_reader::{ContentReader, ContentsError},
 };
 
-/// Files above this size, in bytes, are not compared line by line: nobody reads such a difference, and it
-/// would hold up a screen.
+/// Files above this size, in bytes, are not compared line by line: such a difference is not readable and
+/// would stall a screen.
 const DIFF_BYTES_MAX: u64 = 1024 * 1024;
 
-/// How long one file's difference may be refined; after it the answer is right but coarser.
+/// Time limit for refining one file's difference; after it the result is correct but coarser.
 const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Lines of unchanged text around a change.
@@ -29,11 +29,10 @@ const CONTEXT_LINES: usize = 3;
 /// One path that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileDiff {
-    /// Where.
     pub path: WorkspacePath,
-    /// What stood there; `None` = nothing.
+    /// The old entry; `None` = nothing.
     pub old: Option<Entry>,
-    /// What stands there now.
+    /// The new entry; `None` = nothing.
     pub new: Option<Entry>,
     /// The difference of the contents.
     pub change: ChangeView,
@@ -42,7 +41,7 @@ pub struct FileDiff {
 /// A difference, as far as it can be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangeView {
-    /// Unified text with its two head lines.
+    /// A unified diff with its two header lines.
     Text(String),
     /// Not text.
     Binary,
@@ -52,17 +51,17 @@ pub enum ChangeView {
     ModeOnly,
 }
 
-/// The tree that `base` became after `changes`, turn by turn in order.
+/// Applies `changes` to `base`, turn by turn in order, and returns the resulting tree.
 pub fn apply_changes<'c>(base: &Manifest, changes: impl IntoIterator<Item = &'c PathChange>) -> Manifest {
     let mut manifest = base.clone();
     manifest.apply_changes(changes);
     manifest
 }
 
-/// What differs between two trees, in byte order of the paths.
+/// Returns the differences between two trees, in byte order of the paths.
 ///
 /// # Errors
-/// [`ContentsError`].
+/// [`ContentsError`] if a content cannot be read.
 pub async fn diff_manifests<B: BlobReader>(
     old: &Manifest,
     new: &Manifest,

@@ -1,4 +1,4 @@
-//! Recorded trees looked at: what stands in one, what differs, who wrote a line; and one handed to a person.
+//! Read-only views of recorded trees: path states, differences, line authors and checkouts.
 
 pub(super) mod blame;
 pub(super) mod checkout;

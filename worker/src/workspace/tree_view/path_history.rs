@@ -1,8 +1,8 @@
-//! Which events of a run changed one path, and what in the run caused each.
+//! Finds the events of a run that changed one path, and what in the run caused each change.
 //!
-//! Pure, on the log alone. For `blame`, and for whoever asks why a file is as it is. A snapshot says *that* a
-//! path changed; the calls before it say what may have done it: a file tool names its files and the hash it
-//! left, a command may have written anything.
+//! Pure; works on the log alone. Used by `blame`. A snapshot records *that* a path changed; the calls before
+//! it tell what may have changed it: a file tool reports its files and the resulting hash, a command may have
+//! written anything.
 
 use std::collections::HashMap;
 
@@ -15,48 +15,45 @@ use docket_schema::{
     snapshot::Entry,
 };
 
-/// What may have changed a path.
+/// A possible cause of a change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ChangeCause {
     /// A tool call of the model.
     ToolCall(ToolUse),
-    /// A final check, by its name and command.
+    /// A final check, with its name and command.
     Gate {
-        /// Its name.
         name: String,
-        /// Its command.
         command: String,
     },
-    /// A command that makes workspaces ready.
+    /// A setup command of the workspace.
     Setup(String),
-    /// A person, by `docket shell`.
+    /// A person, through `docket shell`.
     Person(String),
 }
 
 /// One change of the path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathChangeEvent {
-    /// The run in whose stream it stands: this one, or one whose history it shares.
+    /// The run whose stream contains the event: this one, or one whose history it shares.
     pub run: Option<RunId>,
-    /// The snapshot's place in that stream.
+    /// The snapshot's position in that stream.
     pub seq: Seq,
-    /// The turn.
     pub turn: Turn,
-    /// What the run was about.
+    /// The run's phase at that time.
     pub phase: RunPhase,
-    /// What may have caused it, in order; empty where the log does not say.
+    /// The possible causes, in order; empty if the log does not tell.
     pub causes: Vec<ChangeCause>,
-    /// The model's words in that turn, their first line; empty where it said nothing, and where the change
-    /// is a person's.
+    /// The first line of the model's text in that turn; empty if there was none, or if a person made the
+    /// change.
     pub model_text: String,
-    /// What stands at the path from here on; `None` = nothing.
+    /// The new entry at the path; `None` = nothing.
     pub entry: Option<Entry>,
 }
 
-/// All changes of `path` in a run's whole history, oldest first.
+/// Returns all changes of `path` in a run's complete history, oldest first.
 ///
 /// # Errors
-/// An event that this build cannot read.
+/// An error if this version cannot read an event.
 pub fn path_changes(events: &[Envelope], path: &WorkspacePath) -> Result<Vec<PathChangeEvent>, DecodeError> {
     let mut reading = PathHistoryReader::default();
     let mut found = Vec::new();
@@ -70,7 +67,7 @@ pub fn path_changes(events: &[Envelope], path: &WorkspacePath) -> Result<Vec<Pat
 /// An effect since the last snapshot.
 struct RecordedEffect {
     cause: ChangeCause,
-    /// Files that it says it wrote, and the hash it left.
+    /// Files that it reports as written, with their resulting hashes.
     written_files: Vec<(WorkspacePath, Option<BlobHash>)>,
     may_have_written_any: bool,
 }
@@ -82,7 +79,8 @@ struct PathHistoryReader {
     calls: HashMap<CallId, ToolUse>,
     gates: HashMap<CallId, ChangeCause>,
     effects: Vec<RecordedEffect>,
-    /// A snapshot of these effects was taken; another part of it may follow, a new effect begins anew.
+    /// A snapshot of these effects was taken. Another part of that snapshot may follow; a new effect starts a
+    /// new list.
     snapshot_taken: bool,
 }
 
@@ -139,7 +137,7 @@ impl PathHistoryReader {
             }
             RunEvent::WorkspaceEdited(event) => {
                 let cause = ChangeCause::Person(event.by);
-                // What the run did before is in its own snapshots.
+                // Earlier effects of the run are in its own snapshots.
                 self.effects.clear();
                 self.add_effect(RecordedEffect {
                     cause,
@@ -168,7 +166,7 @@ impl PathHistoryReader {
         }
     }
 
-    /// Calls that the runtime makes in place of a model, with what that answered.
+    /// Records calls made by the runtime in place of a model, and their results.
     fn record_runtime_calls(&mut self, event: Concluded) {
         for fact in event.facts {
             if let EngineFact::Calls { calls } = fact {
@@ -221,8 +219,8 @@ impl PathHistoryReader {
         })
     }
 
-    /// The calls that named the path, if the last of them left what the snapshot found; else whatever may
-    /// have written it as well.
+    /// Returns the calls that named the path, if the last of them left the content that the snapshot found;
+    /// otherwise also everything else that may have written it.
     fn find_causes(&self, path: &WorkspacePath, found: Option<Entry>) -> Vec<ChangeCause> {
         let named = |effect: &RecordedEffect| {
             effect.written_files.iter().find(|(wrote, _)| wrote == path).map(|(_, hash)| *hash)

@@ -1,6 +1,6 @@
-//! A recorded tree looked at without a workspace: what stands at a path, what is near it, what differs.
+//! Examines a recorded tree without a workspace: the state of a path, similar paths, differences.
 //!
-//! Pure, on manifests. Used by the commands that look at the past (`cat`, `diff`, `blame`) and by
+//! Pure, on manifests. Used by the commands that show history (`cat`, `diff`, `blame`) and by
 //! [`compare_trees`](crate::workspace::compare_trees). Nothing here reads a content or follows a link.
 
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use docket_schema::{
 
 use crate::workspace::{disk::dirfd::join_path, snapshot::index_updater::DEFAULT_FOLDER_MODE};
 
-/// What a run changed since its base, path by path; `None` = nothing is there any more.
+/// A run's changes since its base, path by path; `None` = removed.
 type Overlay = BTreeMap<WorkspacePath, Option<Entry>>;
 
-/// What stands at a path of a recorded tree.
+/// What a recorded tree has at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathState {
     /// A file.
@@ -26,32 +26,31 @@ pub enum PathState {
     Folder {
         /// Its permission bits.
         mode: u32,
-        /// What is in it, in byte order of the names.
+        /// Its children, in byte order of their names.
         children: Vec<FolderEntry>,
     },
 }
 
-/// Something in a folder.
+/// A child of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderEntry {
-    /// Its name, without the folder's.
+    /// Its name, without the folder.
     pub name: Vec<u8>,
-    /// What it is; a folder has its mode alone.
+    /// Its entry; for a folder only the mode is meaningful.
     pub entry: Entry,
 }
 
 /// One path that differs between two trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathDiff {
-    /// Where.
     pub path: WorkspacePath,
-    /// What stood there; `None` = nothing, or a folder that has no entry of its own.
+    /// The old entry; `None` = nothing, or a folder without an entry of its own.
     pub old: Option<Entry>,
-    /// What stands there now; `None` likewise.
+    /// The new entry; `None` likewise.
     pub new: Option<Entry>,
 }
 
-/// The tree that a run's base and what it changed since make together.
+/// Applies a run's changes since its base to the base's tree.
 pub fn tree_with_overlay(base: &Manifest, overlay: &Overlay) -> Manifest {
     let mut entries = base.entries.clone();
     for (path, entry) in overlay {
@@ -63,7 +62,7 @@ pub fn tree_with_overlay(base: &Manifest, overlay: &Overlay) -> Manifest {
     Manifest { entries }
 }
 
-/// What differs between two trees, in byte order of the paths.
+/// Returns the differences between two trees, in byte order of the paths.
 pub fn changed_paths(old: &Manifest, new: &Manifest) -> Vec<PathDiff> {
     let gone_or_other = old.entries.iter().filter(|(path, entry)| new.entries.get(*path) != Some(entry));
     let mut all: Vec<PathDiff> = gone_or_other
@@ -79,7 +78,7 @@ pub fn changed_paths(old: &Manifest, new: &Manifest) -> Vec<PathDiff> {
     all
 }
 
-/// What stands at `path` of `tree`; `None` for the path means the tree's root.
+/// Returns the state of `path` in `tree`; `None` for the path means the tree's root.
 pub fn path_state_at(tree: &Manifest, path: Option<&WorkspacePath>) -> Option<PathState> {
     let entry = path.and_then(|path| tree.entries.get(path));
     match entry {
@@ -110,15 +109,15 @@ fn list_children(tree: &Manifest, folder: &[u8]) -> Vec<FolderEntry> {
     children.into_iter().map(|(name, entry)| FolderEntry { name, entry }).collect()
 }
 
-/// All entries below a folder; the empty folder is the root.
+/// Returns all entries below a folder; the empty folder is the root.
 fn entries_below<'m>(
     tree: &'m Manifest,
     folder: &'m [u8],
 ) -> impl Iterator<Item = (&'m WorkspacePath, &'m Entry)> {
-    // `a.b` stands between `a` and `a/b` in byte order, so the range begins at the slash.
+    // `a.b` sorts between `a` and `a/b` in byte order, so the range begins at the slash.
     let from = (!folder.is_empty()).then(|| WorkspacePath::new(join_path(folder, b"\x01"))).flatten();
     let range = match from {
-        // The least name that a path may have below it.
+        // The smallest possible name below it.
         Some(from) => tree.entries.range(from..),
         None => tree.entries.range::<WorkspacePath, _>(..),
     };
@@ -132,13 +131,13 @@ fn strip_folder<'p>(path: &'p WorkspacePath, folder: &[u8]) -> Option<&'p [u8]> 
     path.as_bytes().strip_prefix(folder)?.strip_prefix(b"/")
 }
 
-/// Whether anything stands below `folder`.
+/// Whether there is any entry below `folder`.
 pub(crate) fn has_entries_below(tree: &Manifest, folder: &WorkspacePath) -> bool {
     entries_below(tree, folder.as_bytes()).next().is_some()
 }
 
-/// Paths of `tree` that somebody who typed `path` may have meant, best first: files of that very name
-/// elsewhere, then those that are spelled alike.
+/// Returns paths of `tree` similar to a mistyped `path`, best first: files of exactly that name elsewhere,
+/// then those with similar spelling.
 pub fn similar_paths(tree: &Manifest, path: &WorkspacePath, count: usize) -> Vec<WorkspacePath> {
     let text = |path: &WorkspacePath| path.to_string().to_lowercase();
     let name = |text: &str| text.rsplit('/').next().unwrap_or_default().to_owned();
@@ -151,11 +150,11 @@ pub fn similar_paths(tree: &Manifest, path: &WorkspacePath, count: usize) -> Vec
             let whole = strsim::jaro_winkler(&asked, &known);
             let named = strsim::jaro_winkler(&asked_name, &name(&known));
             let score = whole.max(named);
-            // As a whole number, so that equal likeness is decided by the order of the paths.
+            // As an integer, so that ties are broken by the order of the paths.
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
-                reason = "a likeness is between 0 and 1"
+                reason = "a similarity is between 0 and 1"
             )]
             let distance = ((1.0 - score) * 1000.0) as u64;
             (score >= SIMILARITY_MIN).then_some((distance, there))
@@ -165,7 +164,7 @@ pub fn similar_paths(tree: &Manifest, path: &WorkspacePath, count: usize) -> Vec
     near.into_iter().take(count).map(|(_, path)| path.clone()).collect()
 }
 
-/// Names less alike than this are no help.
+/// Names less similar than this are not suggested.
 const SIMILARITY_MIN: f64 = 0.8;
 
 #[cfg(test)]
@@ -179,7 +178,7 @@ mod tests {
     }
 
     fn entry(kind: EntryKind, mode: u32, content: &str) -> Entry {
-        Entry { kind, mode, size: content.len() as u64, hash: BlobHash::of(content.as_bytes()) }
+        Entry { kind, mode, size: content.len() as u64, hash: BlobHash::hash_bytes(content.as_bytes()) }
     }
 
     fn file(content: &str) -> Entry {

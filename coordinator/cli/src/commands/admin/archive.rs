@@ -1,4 +1,5 @@
-//! `docket archive`: moves tasks that ended long ago out of the store, and brings them back.
+//! `docket archive`: moves long-finished tasks out of the store into archive files, and restores
+//! them.
 
 use crate::connect::batch_lookup;
 use docket_schema::{
@@ -25,23 +26,24 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// Tasks that stay and are named to a person, one a line.
+/// Maximum number of retained tasks listed in text output.
 const KEPT_LISTED_MAX: usize = 20;
 
-/// Flags.
+/// Command-line arguments of `docket archive`.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "A task goes with all of its runs and with everything that shares history with them, once all of it ended
-that long ago. It is copied to a file, the file is read back and proven, then its events are removed and a
-stub is left. `show`, `replay`, `verify`, `export` and others read an archived run as if it were here; to go
-on with it, bring it back. Archived tasks still count in their batches, and an import of the same file submits
-none of them again. No file of the archive is ever deleted, or written over, by docket. `docket gc --delete`
-then drops the blobs that nothing else names.
+    after_help = "A task is archived together with all of its runs and everything that shares history with them, once all of
+it ended at least that long ago. docket writes a file, reads it back to verify it, then replaces the events in
+the store with a stub. `show`, `replay`, `verify`, `export` and other commands read archived runs as usual; to
+resume or fork one, restore it first. Archived tasks still count towards their batches, and importing the same
+file again does not resubmit them. docket never deletes or overwrites an archive file. `docket gc --delete`
+then removes the blobs that are no longer referenced.
 
-An archive may be moved: files are looked for in `archive.to` first, then where they were put. The archive is the coordinator's setting `archive.to`: file:///FOLDER or s3://BUCKET/PREFIX, whose keys
-come in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL. With `archive.after` it
-archives by itself.
+The coordinator setting `archive.to` selects the destination: file:///FOLDER or s3://BUCKET/PREFIX, with
+credentials from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL. With `archive.after`
+the coordinator archives automatically. You can move an archive: files are looked up in `archive.to` first, then
+at their original location.
 
 Examples:
   docket archive --older-than 90d --dry-run
@@ -53,65 +55,65 @@ Examples:
 pub(crate) struct ArchiveArgs {
     #[command(subcommand)]
     command: Option<ArchiveCommand>,
-    /// How long ago a task must have ended: 30m, 36h, 90d
+    /// Minimum time since the task ended, e.g. 30m, 36h or 90d
     #[arg(long, value_name = "TIME", value_parser = parse_age, required = true)]
     older_than: Option<u64>,
-    /// Only tasks of this queue
+    /// Only tasks in this queue
     #[arg(long, value_name = "QUEUE")]
     queue: Option<QueueName>,
-    /// Only say what would go
+    /// Show what would be archived without archiving it
     #[arg(long)]
     dry_run: bool,
 }
 
-/// What else is done.
+/// Subcommands of `docket archive`.
 #[derive(Debug, clap::Subcommand)]
 enum ArchiveCommand {
     /// List archived tasks, newest first
     List(ArchiveListArgs),
-    /// Bring tasks back, each with everything that shares its history; their age counts from then
+    /// Restore tasks together with everything that shares their history; retention counts from the
+    /// restore
     Restore(ArchiveRestoreArgs),
 }
 
-/// What is brought back.
+/// Command-line arguments of `docket archive restore`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   docket archive restore 3f9c01ab 8e780b78
   docket archive restore --batch todo")]
 struct ArchiveRestoreArgs {
-    /// Tasks or runs that are archived
+    /// IDs of archived tasks or runs
     #[arg(value_name = "ID", required_unless_present = "batch")]
     ids: Vec<String>,
-    /// All archived tasks of this batch: its name, or its id
+    /// All archived tasks in this batch (name or ID)
     #[arg(long, value_name = "BATCH", conflicts_with = "ids")]
     batch: Option<String>,
 }
 
-/// Which archived tasks.
+/// Command-line arguments of `docket archive list`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   docket archive list
   docket archive list --title '*rounding*' --queue ci")]
 struct ArchiveListArgs {
-    /// Only tasks of this queue
+    /// Only tasks in this queue
     #[arg(long, value_name = "QUEUE")]
     queue: Option<QueueName>,
-    /// Only tasks of this batch: its name, or its id
+    /// Only tasks in this batch (name or ID)
     #[arg(long, value_name = "BATCH")]
     batch: Option<String>,
-    /// Only tasks whose title is like this: `*` is any text, `?` any character
+    /// Only tasks whose title matches this pattern: `*` matches any text, `?` any character
     #[arg(long, value_name = "PATTERN")]
     title: Option<String>,
-    /// At most this many
+    /// Maximum number of rows to show
     #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
 }
 
 fn parse_age(text: &str) -> Result<u64, String> {
-    config::parse_age_ms(text).ok_or_else(|| "it must be a time, as 30m, 36h or 90d".to_owned())
+    config::parse_age_ms(text).ok_or_else(|| "expected a duration such as 30m, 36h or 90d".to_owned())
 }
 
-/// Archives, or restores.
 pub(crate) async fn run_archive(cx: CliContext, args: ArchiveArgs) -> CliResult {
     let need = match args.command {
         Some(ArchiveCommand::List(_)) => AccessMode::Read,
@@ -129,7 +131,7 @@ pub(crate) async fn run_archive(cx: CliContext, args: ArchiveArgs) -> CliResult 
 
 async fn archive_tasks(cx: &CliContext, client: &CoordinatorClient, args: &ArchiveArgs) -> CliResult<()> {
     let Some(older_than_ms) = args.older_than else {
-        return Err(CliError::new(ExitKind::Usage, "say how old: --older-than 90d"));
+        return Err(CliError::new(ExitKind::Usage, "specify a minimum age, for example --older-than 90d"));
     };
     let mut all = ArchiveResponse { archived: Vec::new(), kept: Vec::new(), next: None };
     let progress = ProgressDisplay::counter(cx, "tasks");
@@ -141,7 +143,7 @@ async fn archive_tasks(cx: &CliContext, client: &CoordinatorClient, args: &Archi
             after: all.next,
         };
         let page = client.archive(&request).await?;
-        // Where nothing goes, families of two pages are met twice.
+        // A dry run moves nothing, so two pages can return the same lineage group.
         let seen = |task| all.archived.iter().any(|family| family.task == task);
         let new: Vec<_> = page.archived.into_iter().filter(|family| !seen(family.task)).collect();
         all.archived.extend(new);
@@ -169,19 +171,19 @@ fn print_archived(cx: &CliContext, all: &ArchiveResponse, dry_run: bool) {
     let (tasks, runs, events) = (sum(|f| f.tasks), sum(|f| f.runs), sum(|f| f.events));
     let counts = format!("{tasks} tasks with {runs} runs and {events} events");
     let said = match (all.archived.is_empty(), dry_run) {
-        (true, _) => "nothing is old enough to be archived".to_owned(),
-        (false, true) => format!("{counts} would be archived"),
+        (true, _) => "no tasks are old enough to archive".to_owned(),
+        (false, true) => format!("would archive {counts}"),
         (false, false) => {
-            format!("{counts} are archived in {} files, {} bytes", all.archived.len(), sum(|f| f.bytes))
+            format!("archived {counts} in {} files, {} bytes", all.archived.len(), sum(|f| f.bytes))
         }
     };
     display::print_line(&cx.screen.wrap_prose(&said));
     for RetainedGroup { task, why } in all.kept.iter().take(KEPT_LISTED_MAX) {
-        let said = format!("  task {} stays: {why}", task.short());
+        let said = format!("  task {} not archived: {why}", task.short());
         display::print_line(&cx.screen.wrap_prose(&display::sanitize_line(&said)));
     }
     if all.kept.len() > KEPT_LISTED_MAX {
-        display::print_line(&format!("  and {} more; --json lists all", all.kept.len() - KEPT_LISTED_MAX));
+        display::print_line(&format!("  and {} more; use --json to list all", all.kept.len() - KEPT_LISTED_MAX));
     }
 }
 
@@ -212,7 +214,7 @@ async fn list_archived(cx: &CliContext, client: &CoordinatorClient, args: &Archi
         return Ok(());
     }
     if tasks.is_empty() {
-        display::print_note("no such task is archived");
+        display::print_note("no matching archived tasks");
         return Ok(());
     }
     let now = docket_coordinator::clock::Clock::new().now();
@@ -237,7 +239,7 @@ async fn list_archived(cx: &CliContext, client: &CoordinatorClient, args: &Archi
     }
     display::print_line(&table.render(cx.screen));
     if more {
-        display::print_note("there are more; -n shows them");
+        display::print_note("more tasks match; use -n to show more");
     }
     Ok(())
 }
@@ -250,14 +252,14 @@ async fn restore_archived(
     let streams = match &args.batch {
         Some(batch) => archived_in_batch(client, batch).await?,
         None => {
-            // All of them are looked up before any comes back.
+            // Look up every ID before restoring anything.
             let mut streams = Vec::new();
             for id in &args.ids {
                 let absent = || {
                     CliError::new(
                         ExitKind::NotFound,
                         format!(
-                            "nothing with an id of `{id}` is archived; `docket archive list` shows what is"
+                            "no archived task or run matches `{id}`; see `docket archive list`"
                         ),
                     )
                 };
@@ -280,7 +282,7 @@ async fn restore_archived(
         }
         match client.restore_archived(stream).await {
             Ok(back) => all.push(back),
-            // Somebody else was faster.
+            // Another process restored it first.
             Err(error) if args.batch.is_some() && error.problem_code() == Some(ProblemCode::NotFound) => {}
             Err(error) => {
                 drop(progress);
@@ -294,7 +296,7 @@ async fn restore_archived(
     Ok(())
 }
 
-/// The archived tasks of a batch.
+/// Returns the archived tasks of a batch.
 async fn archived_in_batch(client: &CoordinatorClient, batch: &str) -> CliResult<Vec<StreamId>> {
     let id = batch_lookup::resolve_batch(client, batch).await?;
     let mut query =
@@ -311,13 +313,13 @@ async fn archived_in_batch(client: &CoordinatorClient, batch: &str) -> CliResult
     if streams.is_empty() {
         return Err(CliError::new(
             ExitKind::NotFound,
-            format!("no task of batch `{batch}` is archived; `docket archive list` shows what is"),
+            format!("batch `{batch}` has no archived tasks; see `docket archive list`"),
         ));
     }
     Ok(streams)
 }
 
-/// Tasks that are back and named to a person, one a line.
+/// Maximum number of restored tasks listed in text output.
 const RESTORED_LISTED_MAX: usize = 20;
 
 fn print_restored(cx: &CliContext, all: &[RestoreResponse]) {
@@ -331,7 +333,7 @@ fn print_restored(cx: &CliContext, all: &[RestoreResponse]) {
         (display::format_count(tasks.len() as u64, "task"), display::format_count(runs as u64, "run"));
     let are = if tasks.len() == 1 { "is" } else { "are" };
     display::print_line(&format!(
-        "{count} with {runs} and {} {are} back",
+        "{count} with {runs} and {} {are} restored",
         display::format_count(events, "event")
     ));
     for task in tasks.iter().take(RESTORED_LISTED_MAX) {

@@ -1,8 +1,9 @@
 //! `docket dashboard`: opens the dashboard in a browser, signed in.
 //!
-//! The token goes into the address behind its `#`, which no browser sends with a request; the page takes it out at once.
-//! Histories may keep it all the same, so it is one that ends within the day. To the browser goes a file that only this user may read and that leads there: what stands in a command line every
-//! user of the machine can see.
+//! The token is passed in the fragment of the address, which browsers never send, and the page
+//! removes it at once. Browser histories may still keep it, so it expires within the day. The
+//! browser is given a file that only this user can read and that redirects to the address, because
+//! every user of the machine can see command lines.
 
 use std::{
     ffi::OsString,
@@ -31,13 +32,13 @@ use crate::{
     },
 };
 
-/// How long a browser stays signed in: a day's work.
+/// Lifetime of a browser's token: one working day.
 const TOKEN_LIFETIME_MS: u64 = 12 * 60 * 60 * 1000;
-/// How long the desktop may take to hand the file to a browser.
+/// Time limit for the desktop opener to hand the file to a browser.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the desktop's opener says, at most: nobody reads it.
+/// Limit on captured opener output, which is not shown.
 const OPENER_OUTPUT_BYTES_MAX: usize = 64 * 1024;
-/// What the opener and the browser need of the environment.
+/// Environment variables passed to the opener and the browser.
 const PASSED_ENV: [&str; 14] = [
     "PATH",
     "HOME",
@@ -55,11 +56,11 @@ const PASSED_ENV: [&str; 14] = [
     "XDG_CONFIG_HOME",
 ];
 
-/// Flags.
+/// Command-line arguments of `docket dashboard`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Opens it where there is a desktop, and prints its address otherwise. The address holds a token that is good
-for 12 hours (or DOCKET_TOKEN, where that is set): whoever has it has what the token is good for.
+    after_help = "Opens the dashboard in a browser, or prints its address if there is no desktop. The address contains a token that is
+valid for 12 hours (or DOCKET_TOKEN, if set). Anyone who has the address has that token's permissions.
 
 Examples:
   docket dashboard
@@ -67,7 +68,7 @@ Examples:
   DOCKET_TOKEN=$(docket token create --name me --role read --json | jq -r .secret) docket --url http://10.0.0.5:7117 dashboard"
 )]
 pub(crate) struct DashboardArgs {
-    /// Print the address, open nothing
+    /// Print the address instead of opening a browser
     #[arg(long)]
     print: bool,
 }
@@ -86,23 +87,23 @@ pub(crate) async fn run_dashboard(cx: CliContext, args: DashboardArgs) -> CliRes
     match find_opener().filter(|_| opens) {
         Some(opener) => {
             open_in_browser(&cx, opener, &signed_in).await?;
-            display::print_line(&format!("the dashboard opens at {place}"));
+            display::print_line(&format!("dashboard: {place}"));
         }
         None => display::print_line(&signed_in),
     }
     Ok(ExitKind::Ok)
 }
 
-/// Whose token it is.
+/// Where the token comes from.
 enum TokenSource {
-    /// Somebody gave it, and says by it what the page may do.
+    /// Set by the user in the environment; its role decides what the page may do.
     Given(Secret),
-    /// The home's own, which never ends.
+    /// The home's own token, which never expires.
     Home(Secret),
 }
 
-/// The token that a browser gets: it keeps in its history what it once had. So the home's own is not for it, but one
-/// that ends by itself.
+/// Returns the token to give to the browser. Browser histories keep what they were given, so the
+/// home's own token is exchanged for one that expires.
 async fn browser_token(address: &str, token: TokenSource) -> CliResult<Secret> {
     let home = match token {
         TokenSource::Given(token) => return Ok(token),
@@ -114,10 +115,10 @@ async fn browser_token(address: &str, token: TokenSource) -> CliResult<Secret> {
     let request = CreateTokenRequest { name, role: TokenRole::Admin, expires_in_ms: Some(TOKEN_LIFETIME_MS) };
     let made = CoordinatorClient::new(address, home)?.create_token(&request).await?;
     Secret::new(&made.secret)
-        .ok_or_else(|| CliError::new(ExitKind::Failed, "the coordinator made a token that is none"))
+        .ok_or_else(|| CliError::new(ExitKind::Failed, "the coordinator returned an invalid token"))
 }
 
-/// Where the coordinator answers, and with what token.
+/// Returns the coordinator's address and the token to use.
 fn find_coordinator(cx: &CliContext) -> CliResult<(String, TokenSource)> {
     let owned = match cx.home.ownership()? {
         HomeOwnership::Owned(owner) => owner.address,
@@ -131,7 +132,7 @@ fn find_coordinator(cx: &CliContext) -> CliResult<(String, TokenSource)> {
             }
             None => Err(CliError::new(
                 ExitKind::Refused,
-                "DOCKET_TOKEN is not set; it is in the file `token` of the coordinator's home",
+                "DOCKET_TOKEN is not set; use the token in the file `token` in the coordinator's home",
             )),
         },
         (None, Some(address)) => match token_from_env() {
@@ -140,12 +141,13 @@ fn find_coordinator(cx: &CliContext) -> CliResult<(String, TokenSource)> {
         },
         (None, None) => Err(CliError::new(
             ExitKind::Unreachable,
-            format!("no coordinator serves {}; start one with `docket up`", cx.home.path().display()),
+            format!("no coordinator is running for {}; start one with `docket up`", cx.home.path().display()),
         )),
     }
 }
 
-/// What opens a file as the desktop would, in a session of its own: a browser that it starts outlives this command.
+/// Finds `setsid` and `xdg-open`. `setsid` starts a new session so that a browser outlives this
+/// command.
 fn find_opener() -> Option<(PathBuf, PathBuf)> {
     Some((find_in_path("setsid")?, find_in_path("xdg-open")?))
 }
@@ -157,7 +159,7 @@ async fn open_in_browser(
 ) -> CliResult<()> {
     let page = cx.home.path().join("dashboard.html");
     write_redirect_page(&page, address).fail_with(ExitKind::Failed, || {
-        format!("cannot write {}; `docket dashboard --print` tells the address", page.display())
+        format!("cannot write {}; run `docket dashboard --print` to print the address instead", page.display())
     })?;
     let env = PASSED_ENV.iter().filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
     let spec = TrustedSpec {
@@ -170,14 +172,14 @@ async fn open_in_browser(
         stdout_bytes_max: OPENER_OUTPUT_BYTES_MAX,
     };
     run_trusted(spec).await.fail_with(ExitKind::Failed, || {
-        "the desktop opens no browser; `docket dashboard --print` tells the address".to_owned()
+        "the desktop could not open a browser; run `docket dashboard --print` to print the address instead".to_owned()
     })?;
     Ok(())
 }
 
-/// A page that leads to `address`, for this user's eyes.
+/// Writes a page that redirects to `address` and that only this user can read.
 fn write_redirect_page(page: &Path, address: &str) -> std::io::Result<()> {
-    // Made anew, so that nobody else has it open.
+    // Removed and created again, so that no other process has it open.
     match std::fs::remove_file(page) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}

@@ -1,4 +1,4 @@
-//! `docket db`: the database itself.
+//! `docket db`: maintenance of the database.
 
 mod backup;
 mod restore;
@@ -19,10 +19,10 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// How often it is looked how far a rebuild has come.
+/// How often the progress of a rebuild is polled.
 const PROGRESS_POLL: Duration = Duration::from_millis(100);
 
-/// Flags.
+/// Command-line arguments of `docket db`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   docket db migrate --store postgres://docket@db/docket
@@ -34,34 +34,33 @@ pub(crate) struct DbArgs {
     command: DbCommand,
 }
 
-/// What is done to it.
+/// Subcommands of `docket db`.
 #[derive(Debug, clap::Subcommand)]
 enum DbCommand {
-    /// Bring the schema up to this build's
+    /// Migrate the schema to this build's version
     #[command(after_help = "Examples:
   docket db migrate
   docket db migrate --store postgres://docket@db/docket")]
     Migrate(DbStoreArgs),
-    /// Derive every table from the log again, and say what differed
+    /// Rebuild every table from the log and report differences
     #[command(after_help = "Examples:
   docket db rebuild
   docket db rebuild --store postgres://docket@db/docket --json")]
     Rebuild(DbStoreArgs),
-    /// Copy the embedded database while it is in use
+    /// Back up the embedded database while it is in use
     Backup(backup::DbBackupArgs),
-    /// Put a backup in the place of the embedded database, which is kept
+    /// Replace the embedded database with a backup; the old database is kept
     Restore(restore::DbRestoreArgs),
 }
 
-/// Which database.
+/// Selects the database.
 #[derive(Debug, clap::Args)]
 struct DbStoreArgs {
-    /// Another store than this home's
+    /// Store to use instead of this home's
     #[arg(long, value_name = "URL", value_parser = crate::config::values::parse_store_address)]
     store: Option<String>,
 }
 
-/// Does it.
 pub(crate) async fn run_db(mut cx: CliContext, args: DbArgs) -> CliResult {
     match args.command {
         DbCommand::Migrate(args) => {
@@ -75,7 +74,7 @@ pub(crate) async fn run_db(mut cx: CliContext, args: DbArgs) -> CliResult {
             if cx.is_json() {
                 display::print_json(&serde_json::json!({ "store": backend, "migrated": true }));
             } else {
-                display::print_line(&format!("the {backend} store has this build's schema"));
+                display::print_line(&format!("the {backend} store is at this build's schema version"));
             }
             Ok(ExitKind::Ok)
         }
@@ -108,7 +107,7 @@ async fn rebuild_tables(cx: &CliContext) -> CliResult {
             }
         }
     };
-    // Past the API, and its outcome is what matters: told after.
+    // The rebuild bypasses the API and its outcome matters, so it is recorded afterwards.
     record_admin_act(&*store, AdminAct::Rebuild { differences: differences.len() as u64 }).await?;
     store.close().await;
     if cx.is_json() {
@@ -116,12 +115,12 @@ async fn rebuild_tables(cx: &CliContext) -> CliResult {
     } else {
         for d in &differences {
             let text =
-                format!("{} {} {}: stood {}, the log says {}", d.table, d.key, d.column, d.stored, d.derived);
+                format!("{} {} {}: stored {}, expected {}", d.table, d.key, d.column, d.stored, d.derived);
             display::print_line(&display::sanitize_line(&text));
         }
         display::print_line(&match differences.len() {
-            0 => "every table is what the log says".to_owned(),
-            count => format!("{count} differences; every table is what the log says now"),
+            0 => "every table matches the log".to_owned(),
+            count => format!("{count} differences; every table now matches the log"),
         });
     }
     Ok(if differences.is_empty() { ExitKind::Ok } else { ExitKind::Verification })
@@ -132,7 +131,7 @@ async fn record_admin_act(store: &dyn Store, act: AdminAct) -> CliResult<()> {
     write_audit(store, vec![acted.into()], Clock::new().now()).await.fail_as(ExitKind::Failed)
 }
 
-/// The embedded store must not be in use; a PostgreSQL one may be.
+/// Locks the embedded store, which must not be in use. A PostgreSQL store may be.
 fn lock_embedded_store(cx: &CliContext) -> CliResult<Option<HomeLock>> {
     if cx.config.store.is_some() {
         return Ok(None);
@@ -140,17 +139,17 @@ fn lock_embedded_store(cx: &CliContext) -> CliResult<Option<HomeLock>> {
     lock_home(cx).map(Some)
 }
 
-/// The home's lock: no other docket serves it.
+/// Takes the home's lock, so that no other docket process serves it.
 fn lock_home(cx: &CliContext) -> CliResult<HomeLock> {
     if let Some(lock) = cx.home.lock()? {
         return Ok(lock);
     }
     let who = match cx.home.ownership()? {
         HomeOwnership::Owned(owner) => format!("process {}", owner.pid),
-        HomeOwnership::Starting | HomeOwnership::Free => "another docket".to_owned(),
+        HomeOwnership::Starting | HomeOwnership::Free => "another docket process".to_owned(),
     };
     Err(CliError::new(
         ExitKind::Refused,
-        format!("{who} has {} open; end it first", cx.home.path().display()),
+        format!("{who} is using {}; stop it first", cx.home.path().display()),
     ))
 }

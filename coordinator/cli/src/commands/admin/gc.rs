@@ -1,4 +1,4 @@
-//! `docket gc`: which blobs nothing names any more, and dropping them.
+//! `docket gc`: finds and deletes unreferenced blobs.
 
 use docket_schema::api::{GC_AGE_MS_MIN, GC_DEFAULT_AGE_MS, GcRequest, GcResponse};
 
@@ -12,17 +12,18 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// Milliseconds of an hour.
+/// Milliseconds per hour.
 const HOUR_MS: u64 = 3_600_000;
 
-/// Flags.
+/// Command-line arguments of `docket gc`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A blob goes if no event of the log names it, directly or through another blob, and nobody touched it for
-24 hours: a submit stores its blobs first and names them later. Without --delete it only counts. It runs
-beside everything else, in small steps; what is named meanwhile stays. The database file does not shrink,
-what is freed in it is used again. Where blobs are kept outside of the database (`blobs.to`) their files go with
-them, and files that were written and never named: run it on the store itself, never on a copy of its database.
+    after_help = "Deletes blobs that no event references, directly or through another blob, and that have not been touched for
+24 hours: a submit stores its blobs first and references them later. Without --delete, blobs are only counted.
+Collection runs in small steps while the system is in use; blobs that become referenced meanwhile are kept. The
+database file does not shrink, but its free space is reused. If blobs are stored outside the database (`blobs.to`),
+their files are deleted too, including files that were written but never referenced: run this on the live store,
+never on a copy of its database.
 
 Examples:
   docket gc
@@ -30,35 +31,34 @@ Examples:
   docket gc --delete --untouched-for 7d --json"
 )]
 pub(crate) struct GcArgs {
-    /// Really drop them
+    /// Delete the blobs instead of only counting them
     #[arg(long)]
     delete: bool,
-    /// How long nobody must have touched them: 24h, 7d; at least 2h
+    /// Minimum time since a blob was last touched, e.g. 24h or 7d; at least 2h
     #[arg(long, value_name = "TIME", value_parser = parse_untouched_time, default_value = "24h")]
     untouched_for: u64,
 }
 
 const _: () = assert!(GC_DEFAULT_AGE_MS == 24 * HOUR_MS, "the help says 24h");
 
-/// A time as `24h` or `7d`, in milliseconds.
+/// Parses a duration such as `24h` or `7d` into milliseconds.
 fn parse_untouched_time(text: &str) -> Result<u64, String> {
     let hours = text.strip_suffix('h').map(|n| (n, 1)).or_else(|| text.strip_suffix('d').map(|n| (n, 24)));
     let parsed = hours.and_then(|(n, hours)| n.parse::<u64>().ok()?.checked_mul(hours * HOUR_MS));
     match parsed {
-        None => Err("it must be hours or days, as 24h or 7d".to_owned()),
+        None => Err("expected hours or days, for example 24h or 7d".to_owned()),
         Some(ms) if ms < GC_AGE_MS_MIN => {
-            Err(format!("at least {}h, or what was just stored could go", GC_AGE_MS_MIN / HOUR_MS))
+            Err(format!("must be at least {}h, so that recently stored blobs are not deleted", GC_AGE_MS_MIN / HOUR_MS))
         }
         Some(ms) => Ok(ms),
     }
 }
 
-/// Collects.
 pub(crate) async fn run_gc(cx: CliContext, args: GcArgs) -> CliResult {
     let access = Coordinator::connect(&cx, AccessMode::Write).await?;
     let request = GcRequest { delete: args.delete, untouched_for_ms: Some(args.untouched_for) };
     let progress = ProgressDisplay::spinner(&cx);
-    progress.set_message("the log is read for what it names");
+    progress.set_message("reading blob references from the log");
     let report = access.client.collect_garbage(&request).await?;
     drop(progress);
     access.close().await?;
@@ -72,29 +72,29 @@ pub(crate) async fn run_gc(cx: CliContext, args: GcArgs) -> CliResult {
 
 fn print_gc_report(report: &GcResponse, hours: u64) {
     let GcResponse { blobs, bytes, recent, named, named_by_blobs, .. } = report;
-    display::print_line(&format!("{blobs} blobs are stored, {bytes} bytes uncompressed"));
+    display::print_line(&format!("{blobs} blobs stored, {bytes} bytes uncompressed"));
     display::print_line(&format!("  kept: {recent} touched within {hours} hours"));
     display::print_line(&format!(
-        "  kept: {named} that events name, {named_by_blobs} more that those blobs name"
+        "  kept: {named} referenced by events, {named_by_blobs} more referenced by those blobs"
     ));
     display::print_line(&match (report.delete, report.orphans) {
-        (_, 0) => "  to go: none".to_owned(),
+        (_, 0) => "  unreferenced: none".to_owned(),
         (false, n) => {
-            format!("  to go: {n} that nothing names, {} bytes; --delete drops them", report.orphan_bytes)
+            format!("  unreferenced: {n}, {} bytes; use --delete to delete them", report.orphan_bytes)
         }
         (true, n) => {
             let kept = match n.saturating_sub(report.dropped) {
                 0 => String::new(),
-                kept => format!("; {kept} were taken up again meanwhile and stay"),
+                kept => format!("; {kept} became referenced meanwhile and were kept"),
             };
-            format!("  dropped: {} that nothing names, {} bytes{kept}", report.dropped, report.dropped_bytes)
+            format!("  deleted: {} unreferenced, {} bytes{kept}", report.dropped, report.dropped_bytes)
         }
     });
     if report.strays > 0 {
-        let done = if report.delete { "deleted" } else { "to go" };
+        let done = if report.delete { "deleted" } else { "unreferenced" };
         let (files, bytes) = (report.strays, report.stray_bytes);
         display::print_line(&format!(
-            "  {done}: {files} files outside that belong to no blob, {bytes} bytes"
+            "  {done}: {files} external files without a blob, {bytes} bytes"
         ));
     }
 }

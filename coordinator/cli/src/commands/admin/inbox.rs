@@ -1,4 +1,5 @@
-//! `docket inbox`: what applications enqueued within their own transactions and what is no task; drop it, try again.
+//! `docket inbox`: lists, drops and retries transactional outbox entries that could not become
+//! tasks.
 
 use docket_schema::api::InboxRow;
 
@@ -11,7 +12,7 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket inbox`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("inbox.txt"))]
 pub(crate) struct InboxArgs {
@@ -21,34 +22,33 @@ pub(crate) struct InboxArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum InboxCommand {
-    /// What stands there (as without a subcommand)
+    /// List entries (the default subcommand)
     #[command(after_help = "Examples:
   docket inbox list
   docket inbox list --json | jq -r 'select(.refused) | .id'")]
     List,
-    /// Take it out and make no task of it
+    /// Remove an entry without creating a task
     #[command(after_help = "Examples:
   docket inbox drop 0190c8d2-7a55-7c3e-9d1b-2f6f0a4b8c1d")]
     Drop {
-        /// Its id, as `docket inbox` shows it
+        /// Entry ID, as shown by `docket inbox`
         #[arg(required = true)]
         rows: Vec<String>,
     },
-    /// Look once more at what was refused
+    /// Retry a refused entry
     #[command(after_help = "Examples:
   docket inbox retry 0190c8d2-7a55-7c3e-9d1b-2f6f0a4b8c1d
   docket inbox retry --all")]
     Retry {
-        /// Its id, as `docket inbox` shows it
+        /// Entry ID, as shown by `docket inbox`
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         rows: Vec<String>,
-        /// All that was refused
+        /// Retry all refused entries
         #[arg(long)]
         all: bool,
     },
 }
 
-/// Does it.
 pub(crate) async fn run_inbox(cx: CliContext, args: InboxArgs) -> CliResult {
     let need = if matches!(args.command, None | Some(InboxCommand::List)) {
         AccessMode::Read
@@ -68,7 +68,7 @@ pub(crate) async fn run_inbox(cx: CliContext, args: InboxArgs) -> CliResult {
             let rows = if all { refused_ids(access.client.list_inbox().await?.rows) } else { rows };
             if rows.is_empty() {
                 access.close().await?;
-                return Err(CliError::new(ExitKind::NotFound, "nothing in the inbox was refused"));
+                return Err(CliError::new(ExitKind::NotFound, "the inbox has no refused entries"));
             }
             for row in &rows {
                 access.client.retry_inbox_row(row).await?;
@@ -98,18 +98,18 @@ fn print_inbox(cx: &CliContext, rows: Vec<InboxRow>) {
         return;
     }
     if rows.is_empty() {
-        display::print_note("the inbox is empty: all that was enqueued are tasks; `docket ps` lists them");
+        display::print_note("the inbox is empty: everything was turned into tasks; see `docket ps`");
         return;
     }
     let now = docket_coordinator::clock::Clock::new().now();
-    let mut table = TextTable::new(&["ID", "BY", "AGE", "WHY IT IS NO TASK"]);
+    let mut table = TextTable::new(&["ID", "BY", "AGE", "REASON"]);
     for row in &rows {
         let by = if row.submitted_by.is_empty() { "-" } else { &row.submitted_by };
         table.add_row(vec![
             TableCell::new(&row.id),
             TableCell::new(by),
             TableCell::new(display::format_duration(now.ms_since(row.created_at))),
-            TableCell::new(row.refused.as_deref().unwrap_or("- (waits for its turn)")),
+            TableCell::new(row.refused.as_deref().unwrap_or("- (not processed yet)")),
         ]);
     }
     display::print_line(table.render(cx.screen).trim_end());

@@ -1,4 +1,4 @@
-//! `docket limit`: how fast model providers may be asked, by all workers together.
+//! `docket limit`: rate limits of model providers, shared by all workers.
 
 use docket_schema::{
     api::LimitList,
@@ -15,16 +15,17 @@ use crate::{
     },
 };
 
-/// Providers as limits name them.
+/// Provider names that limits accept.
 const PROVIDERS: [ModelProvider; 3] =
     [ModelProvider::Anthropic, ModelProvider::OpenAi, ModelProvider::Scripted];
 
-/// Flags.
+/// Command-line arguments of `docket limit`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A limit holds over all workers and coordinators of a store, from the next turn of each run on: before each call to
-that provider a run asks for its moment, and waits for it. Calls are spaced evenly, without bursts. `openai` is every server
-that speaks one of OpenAI's protocols, whatever --base-url. Tokens are estimated before a call, and put right after it.
+    after_help = "A limit applies to all workers and coordinators of a store, from the next turn of each run: a run waits for a
+permit before each call to that provider. Calls are spaced evenly, without bursts. `openai` covers every server that
+speaks one of OpenAI's protocols, whatever its --base-url. Token counts are estimated before a call and corrected
+afterwards.
 
 Examples:
   docket limit set openai --requests 50/m --tokens 40000/m
@@ -39,34 +40,34 @@ pub(crate) struct LimitArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum LimitCommand {
-    /// What is set (as without a subcommand)
+    /// List limits (the default subcommand)
     #[command(after_help = "Examples:
   docket limit list
   docket limit list --json")]
     List,
-    /// Set how fast a provider may be asked; what is not named has no limit
+    /// Set a provider's limits; anything not given is unlimited
     #[command(after_help = "Examples:
   docket limit set openai --requests 50/m --tokens 40000/m
   docket limit set anthropic --concurrent 8")]
     Set {
-        /// anthropic, openai or scripted
+        /// Provider: anthropic, openai or scripted
         #[arg(value_parser = parse_provider)]
         provider: String,
-        /// Requests, as 5/s, 50/m or 1000/h
+        /// Request rate, e.g. 5/s, 50/m or 1000/h
         #[arg(long, value_name = "RATE", required_unless_present_any = ["tokens", "concurrent"])]
         requests: Option<RateLimit>,
-        /// Tokens of requests and answers, as 40000/m
+        /// Token rate, requests and replies together, e.g. 40000/m
         #[arg(long, value_name = "RATE")]
         tokens: Option<RateLimit>,
-        /// Calls under way at a time
+        /// Maximum number of concurrent calls
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         concurrent: Option<u32>,
     },
-    /// As fast as one likes
+    /// Remove a provider's limits
     #[command(after_help = "Examples:
   docket limit remove openai")]
     Remove {
-        /// anthropic, openai or scripted
+        /// Provider: anthropic, openai or scripted
         #[arg(value_parser = parse_provider)]
         provider: String,
     },
@@ -74,10 +75,9 @@ enum LimitCommand {
 
 fn parse_provider(text: &str) -> Result<String, String> {
     let known = PROVIDERS.into_iter().any(|provider| provider.key_name() == text);
-    if known { Ok(text.to_owned()) } else { Err("it is one of anthropic, openai, scripted".to_owned()) }
+    if known { Ok(text.to_owned()) } else { Err("expected one of anthropic, openai, scripted".to_owned()) }
 }
 
-/// Does it.
 pub(crate) async fn run_limit(cx: CliContext, args: LimitArgs) -> CliResult {
     let what = args.command.unwrap_or(LimitCommand::List);
     let need = if matches!(what, LimitCommand::List) { AccessMode::Read } else { AccessMode::Write };
@@ -100,10 +100,10 @@ fn print_limits(cx: &CliContext, limits: &LimitList) {
         return;
     }
     if limits.limits.is_empty() {
-        display::print_note("no provider has a limit; `docket limit set` sets one");
+        display::print_note("no provider has a limit; set one with `docket limit set`");
         return;
     }
-    let mut table = TextTable::new(&["PROVIDER", "REQUESTS", "TOKENS", "AT A TIME", "SET BY", "SET"]);
+    let mut table = TextTable::new(&["PROVIDER", "REQUESTS", "TOKENS", "CONCURRENT", "SET BY", "SET"]);
     let shown = |rate: Option<RateLimit>| rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string());
     for view in &limits.limits {
         table.add_row(vec![

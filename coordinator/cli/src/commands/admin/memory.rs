@@ -1,4 +1,4 @@
-//! `docket memory`: what runs remember beyond themselves, for a repository or a queue.
+//! `docket memory`: notes that runs save for later runs, per repository or queue.
 
 use crate::output::value_format::format_memory_scope;
 use std::path::PathBuf;
@@ -18,12 +18,12 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket memory`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Runs with the wide set of tools (`--tools wide`) remember notes for later runs on the same repository, or of the same
-queue: 1000 keys each, 16 KiB a note, secrets struck out. A repository is the folder that tasks were submitted with.
-What is deleted stays in the log, and no run finds it any more.
+    after_help = "Runs with the wide tool set (`--tools wide`) save notes for later runs on the same repository, or in the same
+queue: up to 1000 keys each, 16 KiB per note, with secrets redacted. A repository is identified by the folder that
+tasks were submitted with. A deleted note stays in the log, but runs no longer see it.
 
 Examples:
   docket memory
@@ -38,7 +38,7 @@ pub(crate) struct MemoryArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum MemoryCommand {
-    /// What is remembered (as without a subcommand)
+    /// List notes (the default subcommand)
     #[command(after_help = "Examples:
   docket memory list
   docket memory list --repo . --json
@@ -47,33 +47,33 @@ enum MemoryCommand {
         #[command(flatten)]
         scope: MemoryScopeArgs,
     },
-    /// What is remembered under a key, whole
+    /// Show the full note for a key
     #[command(after_help = "Examples:
   docket memory show build/how-to-test --repo ~/src/shop")]
     Show {
-        /// The key
+        /// Key of the note
         key: String,
         #[command(flatten)]
         scope: MemoryScopeArgs,
     },
-    /// Forget a key
+    /// Delete a note
     #[command(after_help = "Examples:
   docket memory delete build/how-to-test --queue nightly")]
     Delete {
-        /// The key
+        /// Key of the note
         key: String,
         #[command(flatten)]
         scope: MemoryScopeArgs,
     },
 }
 
-/// Whose memory.
+/// Whose notes: a repository's or a queue's.
 #[derive(Debug, Default, clap::Args)]
 struct MemoryScopeArgs {
-    /// Of runs on this repository
+    /// Notes of this repository
     #[arg(long, value_name = "DIR", conflicts_with = "queue")]
     repo: Option<PathBuf>,
-    /// Of runs of this queue
+    /// Notes of this queue
     #[arg(long, value_name = "QUEUE")]
     queue: Option<QueueName>,
 }
@@ -82,7 +82,7 @@ impl MemoryScopeArgs {
     fn scope(&self) -> Option<MemoryScope> {
         match (&self.repo, &self.queue) {
             (Some(repo), _) => {
-                // One that is not here is another machine's, or gone: then its name is what was said.
+                // A path that does not exist here may belong to another machine: use it as given.
                 let path = std::fs::canonicalize(repo).unwrap_or_else(|_| repo.clone());
                 let path = path.to_string_lossy().into_owned();
                 Some(MemoryScope::Repository(path))
@@ -92,18 +92,17 @@ impl MemoryScopeArgs {
         }
     }
 
-    /// A key alone does not say whose.
+    /// Returns the scope, which a key needs because it can exist in several.
     fn require_scope(&self) -> CliResult<MemoryScope> {
         self.scope().ok_or_else(|| {
             CliError::new(
                 ExitKind::Usage,
-                "whose key? give --repo DIR or --queue QUEUE; `docket memory list` shows both",
+                "specify --repo DIR or --queue QUEUE; `docket memory list` shows both",
             )
         })
     }
 }
 
-/// Does it.
 pub(crate) async fn run_memory(cx: CliContext, args: MemoryArgs) -> CliResult {
     match args.command.unwrap_or(MemoryCommand::List { scope: MemoryScopeArgs::default() }) {
         MemoryCommand::List { scope: of } => {
@@ -136,7 +135,7 @@ pub(crate) async fn run_memory(cx: CliContext, args: MemoryArgs) -> CliResult {
                 match cx.is_json() {
                     true => display::print_json(one),
                     false => display::print_line(&format!(
-                        "forgot {} of {}",
+                        "deleted {} of {}",
                         display::sanitize_line(&one.key),
                         format_memory_scope(&one.scope)
                     )),
@@ -163,7 +162,7 @@ fn print_memories(cx: &CliContext, memories: &[MemoryView]) {
         return;
     }
     if memories.is_empty() {
-        display::print_note("nothing is remembered here; runs with `--tools wide` remember");
+        display::print_note("no notes; runs with `--tools wide` can save some");
         return;
     }
     let mut table = TextTable::new(&["KEY", "BYTES", "OF", "SAVED", "RUN", "BEGINS"]);

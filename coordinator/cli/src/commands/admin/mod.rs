@@ -1,4 +1,4 @@
-//! Commands for those who run a coordinator.
+//! Commands for operating a coordinator.
 
 pub(crate) mod archive;
 pub(crate) mod dashboard;

@@ -1,4 +1,4 @@
-//! `docket notify`: who is told of what needs them, what became of it; once more, no more, for a try.
+//! `docket notify`: lists notification targets and deliveries; retries, drops and tests them.
 
 use std::{
     collections::BTreeSet,
@@ -26,30 +26,30 @@ use crate::{
 
 pub(crate) use crate::connect::notifiers::targets::NotifyTargets;
 
-/// How long a try waits for its first attempt to end.
+/// How long a test waits for its first delivery attempt.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often it is looked for that.
+/// Poll interval while a test waits.
 const TEST_POLL: Duration = Duration::from_millis(200);
-/// Notifications that are read at once.
+/// Notifications per page.
 const PAGE_NOTIFICATIONS: u32 = NOTIFICATIONS_MAX;
 
-/// Flags.
+/// Command-line arguments of `docket notify`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Targets stand in docket.toml of the coordinator's home, each as a [[notify]] with a `url` and a secret (a request
-signed by the Standard Webhooks specification), or with a `command` (which reads JSON on its standard input). They are
-told when a task needs a person (task.blocked), when one was given up (task.failed), when all tasks of a batch have
-ended (batch.finished) and when what a batch may use is used up (budget.spent). Who does not take something is told
-again, later and later, and at last it is a dead letter. Each notification has one id, however often it is sent.
+    after_help = "Targets are configured in docket.toml of the coordinator's home, each as a [[notify]] with a `url` and a secret (a
+request signed by the Standard Webhooks specification), or with a `command` (which receives JSON on standard input).
+They are notified when a task needs a person (task.blocked), when a task is given up (task.failed), when all tasks of
+a batch have ended (batch.finished) and when a batch has used up its budget (budget.spent). Failed deliveries are
+retried with increasing delays and finally become dead letters. A notification keeps its id across all attempts.
 
 Examples:
-  docket notify                            # who is told, and of what lately
-  docket notify list --state dead          # what nobody took, and why
-  docket notify test                       # tell every target something, for a try
+  docket notify                            # targets and recent deliveries
+  docket notify list --state dead          # failed deliveries, and why
+  docket notify test                       # send a test notification to every target
   docket notify test --target ops
-  docket notify retry 3f9c01ab             # once more, to those who did not take it
-  docket notify retry --all                # all dead letters
-  docket notify drop 3f9c01ab              # nobody need be told of it any more"
+  docket notify retry 3f9c01ab             # retry its failed deliveries
+  docket notify retry --all                # retry all dead letters
+  docket notify drop 3f9c01ab              # give up its failed deliveries"
 )]
 pub(crate) struct NotifyArgs {
     #[command(subcommand)]
@@ -58,49 +58,49 @@ pub(crate) struct NotifyArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum NotifyCommand {
-    /// Who is told, and what became of it (as without a subcommand)
+    /// List targets and recent deliveries (the default subcommand)
     #[command(after_help = "Examples:
   docket notify list
   docket notify list --state dead --json")]
     List(NotifyListArgs),
-    /// Tell once more, at once, who did not take something
+    /// Retry failed deliveries now
     #[command(after_help = "Examples:
   docket notify retry 3f9c01ab
   docket notify retry 3f9c01ab --target ops
   docket notify retry --all")]
     Retry {
-        /// The notification, as `docket notify` shows it
+        /// Notification ID, as shown by `docket notify`
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         id: Option<String>,
-        /// This target alone
+        /// Only this target
         #[arg(long, value_name = "NAME")]
         target: Option<String>,
-        /// All dead letters
+        /// Apply to all dead letters
         #[arg(long)]
         all: bool,
     },
-    /// Give up what somebody did not take: it is no dead letter any more, and stays in the log
+    /// Give up failed deliveries: they no longer count as dead letters but stay in the log
     #[command(after_help = "Examples:
   docket notify drop 3f9c01ab
   docket notify drop 3f9c01ab --target ops
   docket notify drop --all")]
     Drop {
-        /// The notification, as `docket notify` shows it
+        /// Notification ID, as shown by `docket notify`
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         id: Option<String>,
-        /// This target alone
+        /// Only this target
         #[arg(long, value_name = "NAME")]
         target: Option<String>,
-        /// All dead letters
+        /// Apply to all dead letters
         #[arg(long)]
         all: bool,
     },
-    /// Tell targets something, for a try, and wait for what they make of it
+    /// Send a test notification and wait for the outcome
     #[command(after_help = "Examples:
   docket notify test
   docket notify test --target ops")]
     Test {
-        /// This target alone
+        /// Only this target
         #[arg(long, value_name = "NAME")]
         target: Option<String>,
     },
@@ -108,15 +108,14 @@ enum NotifyCommand {
 
 #[derive(Debug, Default, clap::Args)]
 struct NotifyListArgs {
-    /// Those with a delivery in this state: waiting, delivered, dead, dropped
+    /// Only notifications with a delivery in this state: waiting, delivered, dead, dropped
     #[arg(long, value_name = "STATE")]
     state: Option<DeliveryState>,
-    /// At most this many
+    /// Maximum number of rows to show
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
 }
 
-/// Does it.
 pub(crate) async fn run_notify(cx: CliContext, args: NotifyArgs) -> CliResult {
     let what = args.command.unwrap_or(NotifyCommand::List(NotifyListArgs { state: None, limit: 20 }));
     let need = if matches!(what, NotifyCommand::List(_)) { AccessMode::Read } else { AccessMode::Write };
@@ -151,7 +150,7 @@ fn print_notifications(cx: &CliContext, list: &NotificationList) -> CliResult<Ex
     }
     if list.targets.is_empty() {
         display::print_note(
-            "nobody is told: add a [[notify]] to docket.toml; `docket notify --help` says more",
+            "no targets: add a [[notify]] section to docket.toml (see `docket notify --help`)",
         );
     } else {
         display::print_line(targets_table(list).render(cx.screen).trim_end());
@@ -162,7 +161,7 @@ fn print_notifications(cx: &CliContext, list: &NotificationList) -> CliResult<Ex
     }
     if list.dead > 0 {
         let letters = display::format_count(list.dead, "dead letter");
-        display::print_note(&format!("{letters}; `docket notify list --state dead`, then `retry` or `drop`"));
+        display::print_note(&format!("{letters}; list them with `docket notify list --state dead`, then `retry` or `drop` them"));
     }
     Ok(ExitKind::Ok)
 }
@@ -211,7 +210,7 @@ fn state_cell(delivery: &DeliveryView) -> TableCell {
     TableCell::styled(delivery.state.as_str(), style)
 }
 
-/// What it is about, and what went wrong.
+/// Describes the subject of a notification and the last delivery error.
 fn describe_delivery(notice: &NotificationContent, delivery: &DeliveryView) -> String {
     let about = match notice {
         NotificationContent::TaskBlocked { of, .. } | NotificationContent::TaskFailed { of, .. } => {
@@ -228,7 +227,7 @@ fn describe_delivery(notice: &NotificationContent, delivery: &DeliveryView) -> S
     }
 }
 
-/// What is done with what somebody did not take.
+/// Action on a failed delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeadLetterAct {
     Retry,
@@ -250,8 +249,8 @@ impl DeadLetterAct {
 
     fn describe(self, view: &NotificationView) -> String {
         let (state, words) = match self {
-            Self::Retry => (DeliveryState::Waiting, "is told once more"),
-            Self::Drop => (DeliveryState::Dropped, "need not be told to"),
+            Self::Retry => (DeliveryState::Waiting, "will be retried"),
+            Self::Drop => (DeliveryState::Dropped, "dropped for"),
         };
         let meant = view.deliveries.iter().filter(|one| one.state == state);
         let names: Vec<&str> = meant.map(|one| one.target.as_str()).collect();
@@ -259,7 +258,8 @@ impl DeadLetterAct {
     }
 }
 
-/// Does it with the one that is named, or with all dead letters: those that refuse are told of, and hold up no other.
+/// Applies the action to one notification or to all dead letters. A refusal is reported and does
+/// not stop the others.
 async fn apply_act(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -288,7 +288,7 @@ async fn apply_act(
                     && target.as_ref().is_none_or(|target| *target == delivery.target)
             })
         };
-        // Those that refused are dead letters still, and so is what came back dead meanwhile.
+        // Also matches refused notifications, and those that became dead letters again meanwhile.
         let ids: Vec<NotificationId> =
             page.iter().filter(|one| meant(one)).map(|one| one.id).filter(|id| tried.insert(*id)).collect();
         if ids.is_empty() {
@@ -300,7 +300,7 @@ async fn apply_act(
                     done += 1;
                     say(&view);
                 }
-                // It was settled meanwhile, or is for nobody here.
+                // The delivery was settled meanwhile, or none of the targets exists here.
                 Err(ClientError::Problem(problem))
                     if matches!(problem.code, ProblemCode::WrongState | ProblemCode::NotFound) =>
                 {
@@ -312,12 +312,13 @@ async fn apply_act(
         }
     }
     if done + refused == 0 {
-        display::print_note("there are no dead letters");
+        display::print_note("no dead letters");
     }
     Ok(if refused == 0 { ExitKind::Ok } else { ExitKind::Failed })
 }
 
-/// The notification of this id, or of whose id this is the beginning or the end: among the newest, and the dead letters.
+/// Finds a notification by a prefix or suffix of its ID, among the newest ones and the dead
+/// letters.
 async fn resolve_notification(client: &CoordinatorClient, text: &str) -> CliResult<NotificationId> {
     if let Ok(id) = text.parse() {
         return Ok(id);
@@ -343,11 +344,11 @@ fn find_by_digits(mut ids: Vec<NotificationId>, text: &str) -> CliResult<Notific
     match ids[..] {
         [id] => Ok(id),
         [] => {
-            let message = format!("there is no notification `{text}`; `docket notify` lists them");
+            let message = format!("no notification matches `{text}`; see `docket notify`");
             Err(CliError::new(ExitKind::NotFound, message))
         }
         [..] => {
-            let message = format!("`{text}` begins or ends {} notifications; give more of it", ids.len());
+            let message = format!("`{text}` matches {} notifications; use more of the id", ids.len());
             Err(CliError::new(ExitKind::NotFound, message))
         }
     }
@@ -362,13 +363,13 @@ async fn send_test(
     let mut view = client.test_notification(&TestNotificationRequest { target }).await?;
     if is_alone {
         display::print_note(
-            "nobody serves this home: targets are told once `docket up` or `docket serve` does",
+            "no coordinator is running for this home; deliveries start with `docket up` or `docket serve`",
         );
     }
     let until = Instant::now() + TEST_TIMEOUT;
     let is_open = |one: &DeliveryView| one.state == DeliveryState::Waiting && one.attempts == 0;
     while !is_alone && view.deliveries.iter().any(is_open) && Instant::now() < until {
-        // Another process tells: there is nothing to wait for but what it wrote.
+        // Another process delivers, so poll what it records.
         tokio::time::sleep(TEST_POLL).await;
         let list = client
             .list_notifications(&NotificationQuery { state: None, limit: Some(PAGE_NOTIFICATIONS) })

@@ -1,4 +1,4 @@
-//! `docket queue`: how the queues stand; pause, open, limit, drain one.
+//! `docket queue`: shows queues; pauses, unpauses, limits and drains them.
 
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,14 @@ use crate::{
     },
 };
 
-/// How often a drain looks whether anything runs still.
+/// Poll interval of a drain.
 const DRAIN_POLL: Duration = Duration::from_millis(250);
 
-/// Flags.
+/// Command-line arguments of `docket queue`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A paused queue gives out no tasks; those that run go on. `drain` pauses and waits until none runs: exit code 1
-if the time is over first. A limit holds over all workers and coordinators.
+    after_help = "A paused queue starts no tasks; running tasks continue. `drain` pauses the queue and waits until none of its
+tasks run; the exit code is 1 if the timeout passes first. A limit applies across all workers and coordinators.
 
 Examples:
   docket queue
@@ -41,49 +41,48 @@ pub(crate) struct QueueArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum QueueCommand {
-    /// Every queue with tasks or settings (as without a subcommand)
+    /// List queues that have tasks or settings (the default subcommand)
     #[command(after_help = "Examples:
   docket queue list
   docket queue list --json")]
     List,
-    /// Give out no more of its tasks
+    /// Stop starting tasks from a queue
     #[command(after_help = "Examples:
   docket queue pause nightly")]
     Pause {
-        /// The queue
+        /// Name of the queue
         name: QueueName,
     },
-    /// Give its tasks out again
+    /// Start tasks from a queue again
     #[command(after_help = "Examples:
   docket queue unpause nightly")]
     Unpause {
-        /// The queue
+        /// Name of the queue
         name: QueueName,
     },
-    /// Limit how many of its tasks run at a time
+    /// Limit how many tasks of a queue run at once
     #[command(after_help = "Examples:
   docket queue set slow --max 3
   docket queue set slow --max 0")]
     Set {
-        /// The queue
+        /// Name of the queue
         name: QueueName,
-        /// At most so many; 0 = as many as there are workers for
+        /// Maximum number of running tasks; 0 removes the limit
         #[arg(long, value_name = "N")]
         max: u32,
     },
-    /// Pause it, and wait until none of its tasks runs
+    /// Pause a queue and wait until none of its tasks run
     #[command(after_help = "Examples:
   docket queue drain default --timeout 30m")]
     Drain {
-        /// The queue
+        /// Name of the queue
         name: QueueName,
-        /// How long to wait at most, as 90s, 30m or 2h [default: for ever]
+        /// Maximum time to wait, e.g. 90s, 30m or 2h [default: no limit]
         #[arg(long, value_name = "TIME", value_parser = parse_duration_ms)]
         timeout: Option<u64>,
     },
 }
 
-/// Does it.
 pub(crate) async fn run_queue(cx: CliContext, args: QueueArgs) -> CliResult {
     let need = if matches!(args.command, None | Some(QueueCommand::List)) {
         AccessMode::Read
@@ -108,7 +107,7 @@ pub(crate) async fn run_queue(cx: CliContext, args: QueueArgs) -> CliResult {
                 if until.is_some_and(|until| Instant::now() >= until) {
                     let running = view.count_in_state(TaskState::Running);
                     access.close().await?;
-                    let message = format!("{running} tasks of queue {name} run still; it stays paused");
+                    let message = format!("{running} tasks of queue {name} are still running; the queue stays paused");
                     return Err(CliError::new(ExitKind::Failed, message));
                 }
                 tokio::time::sleep(DRAIN_POLL).await;
@@ -117,7 +116,7 @@ pub(crate) async fn run_queue(cx: CliContext, args: QueueArgs) -> CliResult {
                     .unwrap_or(QueueView { tasks: Vec::new(), ..view });
             }
             if !cx.is_json() {
-                display::print_line(&format!("no task of queue {name} runs"));
+                display::print_line(&format!("no tasks of queue {name} are running"));
             }
         }
     }
@@ -140,7 +139,7 @@ fn print_queue(cx: &CliContext, view: &QueueView) {
     let run = if running == 1 { "runs" } else { "run" };
     display::print_line(&format!("queue {} is {paused}{max}; {running} of its tasks {run}", view.name));
     if view.tasks.is_empty() {
-        display::print_note("it has no task that has not ended; `docket queue` lists those that have");
+        display::print_note("it has no active tasks; `docket queue` lists queues that do");
     }
 }
 
@@ -151,7 +150,7 @@ async fn print_queues(cx: &CliContext, client: &CoordinatorClient) -> CliResult<
         return Ok(());
     }
     if queues.is_empty() {
-        display::print_note("no queue has tasks that have not ended, nor settings");
+        display::print_note("no active or configured queues");
         return Ok(());
     }
     let now = docket_coordinator::clock::Clock::new().now();
@@ -175,7 +174,7 @@ async fn print_queues(cx: &CliContext, client: &CoordinatorClient) -> CliResult<
     Ok(())
 }
 
-/// For how long the oldest one could have been leased.
+/// Formats how long the oldest task has been available.
 fn format_age(at: Option<Timestamp>, now: Timestamp) -> String {
     at.map_or_else(|| "-".to_owned(), |at| display::format_duration(now.ms_since(at)))
 }

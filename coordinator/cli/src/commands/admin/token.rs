@@ -1,4 +1,4 @@
-//! `docket token`: who may call the coordinator.
+//! `docket token`: manages the tokens that may call the coordinator.
 
 use docket_schema::{
     api::{CreateTokenRequest, TOKEN_LIFETIME_MS_MAX, TokenView},
@@ -14,19 +14,19 @@ use crate::{
     },
 };
 
-/// Milliseconds of an hour.
+/// Milliseconds per hour.
 const HOUR_MS: u64 = 3_600_000;
 
-/// Flags.
+/// Command-line arguments of `docket token`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A token is shown once, when it is made; the log keeps its hash. Its name stands in the log for all that is
-done with it. What is revoked is refused at once, at other coordinators of the same store within two seconds.
-The file `token` of the home is an administrator's token of its own, and no token of this list.
+    after_help = "A token is shown once, when it is created; the log keeps only its hash, and records the token's name with everything
+done with it. A revoked token is refused at once, and within two seconds by other coordinators of the same store.
+The file `token` in the home is a separate administrator token and is not in this list.
 
-Roles: admin may do everything; submit puts tasks in, steers and reads them; worker leases and reports;
-read looks. Blobs are for admin alone (and run processes), and so are commands that need them, as diff, cat
-and export: snapshots are exact, and may hold secrets that were struck out everywhere else.
+Roles: `admin` may do everything; `submit` submits, manages and reads tasks; `worker` leases tasks and reports on them;
+`read` only reads. Only `admin` (and run processes) can read blobs, and so only `admin` can use commands that need
+them, such as diff, cat and export: snapshots are exact and may contain secrets that are redacted elsewhere.
 
 Examples:
   docket token create --name ci --role submit --expires 90d
@@ -42,18 +42,18 @@ pub(crate) struct TokenArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum TokenCommand {
-    /// Make a token, and show it this once
+    /// Create a token (shown once)
     Create(TokenCreateArgs),
-    /// The tokens that were made, without themselves
+    /// List tokens (not their secrets)
     #[command(after_help = "Examples:
   docket token list
   docket token list --json")]
     List,
-    /// End a token
+    /// Revoke a token
     #[command(after_help = "Examples:
   docket token revoke ci")]
     Revoke {
-        /// Its name
+        /// Name of the token
         name: TokenName,
     },
 }
@@ -63,13 +63,13 @@ enum TokenCommand {
   docket token create --name ci --role submit --expires 90d
   docket token create --name builder --role worker --json | jq -r .secret")]
 struct TokenCreateArgs {
-    /// Its name: letters, digits, . _ - after a first letter or digit
+    /// Name of the token: letters, digits and . _ - after a first letter or digit
     #[arg(long, value_parser = parse_new_name)]
     name: TokenName,
-    /// What it is good for: admin, submit, worker, read
+    /// Role: admin, submit, worker or read
     #[arg(long, value_parser = parse_role)]
     role: TokenRole,
-    /// How long: 12h, 90d [default: until it is revoked]
+    /// Lifetime, e.g. 12h or 90d [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = parse_lifetime)]
     expires: Option<u64>,
 }
@@ -80,24 +80,23 @@ fn parse_new_name(text: &str) -> Result<TokenName, String> {
     if name.is_valid_for_creation() {
         Ok(name)
     } else {
-        Err("it must begin with a letter or digit".to_owned())
+        Err("must start with a letter or digit".to_owned())
     }
 }
 
 fn parse_role(text: &str) -> Result<TokenRole, String> {
     let role = TokenRole::ALL.into_iter().find(|role| role.as_str() == text);
-    role.ok_or_else(|| "it is one of admin, submit, worker, read".to_owned())
+    role.ok_or_else(|| "expected one of admin, submit, worker, read".to_owned())
 }
 
-/// A time as `12h` or `90d`, in milliseconds.
+/// Parses a duration such as `12h` or `90d` into milliseconds.
 fn parse_lifetime(text: &str) -> Result<u64, String> {
     let hours = text.strip_suffix('h').map(|n| (n, 1)).or_else(|| text.strip_suffix('d').map(|n| (n, 24)));
     let ms = hours.and_then(|(n, hours)| n.parse::<u64>().ok()?.checked_mul(hours * HOUR_MS));
     ms.filter(|ms| (1..=TOKEN_LIFETIME_MS_MAX).contains(ms))
-        .ok_or_else(|| "it must be hours or days up to ten years, as 12h or 90d".to_owned())
+        .ok_or_else(|| "expected hours or days up to ten years, for example 12h or 90d".to_owned())
 }
 
-/// Does it.
 pub(crate) async fn run_token(cx: CliContext, args: TokenArgs) -> CliResult {
     match args.command {
         TokenCommand::Create(args) => create_token(&cx, args).await,
@@ -114,16 +113,16 @@ async fn create_token(cx: &CliContext, args: TokenCreateArgs) -> CliResult {
     if cx.is_json() {
         display::print_json(&made);
     } else {
-        // The one line of standard output, so that it can be taken from there.
+        // The only line on standard output, so that scripts can capture it.
         display::print_line(&made.secret);
-        display::print_note(&format!("{}; it is not shown again", describe_token(&made.token)));
+        display::print_note(&format!("{}; it will not be shown again", describe_token(&made.token)));
     }
     Ok(ExitKind::Ok)
 }
 
 fn describe_token(token: &TokenView) -> String {
     let until = token.expires_at.map_or_else(|| "revoked".to_owned(), |at| at.to_string());
-    format!("token {} of role {}, good until {until}", token.name, token.role.as_str())
+    format!("token {} with role {}, valid until {until}", token.name, token.role.as_str())
 }
 
 async fn list_tokens(cx: &CliContext) -> CliResult {
@@ -137,10 +136,10 @@ async fn list_tokens(cx: &CliContext) -> CliResult {
         return Ok(ExitKind::Ok);
     }
     if tokens.is_empty() {
-        display::print_note("no tokens were made; `docket token create` makes one");
+        display::print_note("no tokens; create one with `docket token create`");
         return Ok(ExitKind::Ok);
     }
-    let mut table = TextTable::new(&["NAME", "ROLE", "STATE", "MADE BY", "MADE", "ENDS"]);
+    let mut table = TextTable::new(&["NAME", "ROLE", "STATE", "CREATED BY", "CREATED", "EXPIRES"]);
     for token in &tokens {
         let ends = token.revoked_at.or(token.expires_at).map_or_else(|| "-".to_owned(), |at| at.to_string());
         table.add_row(vec![

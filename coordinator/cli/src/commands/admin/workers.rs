@@ -1,4 +1,4 @@
-//! `docket workers`: who is there, what they take, what they have; drain one.
+//! `docket workers`: lists workers and their load; drains one.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use crate::{
     },
 };
 
-/// How often a drain looks whether the worker is there still.
+/// Poll interval of a drain.
 const DRAIN_POLL: Duration = Duration::from_millis(250);
 
-/// Flags.
+/// Command-line arguments of `docket workers`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Workers that hold leases or were heard of within three lease times, and below them what keeps one
-from carrying out some tasks: such tasks go to other workers, or wait. A drained worker takes no
-more, lets each run end its turn, gives it back, and ends: as SIGTERM does to it, but from here.
+    after_help = "Lists workers that hold leases or were seen within three lease durations. Below each worker are faults that keep
+it from running some tasks; those tasks go to other workers, or wait. A drained worker takes no new tasks,
+lets each run finish its turn, releases it, and exits, as it does on SIGTERM.
 
 Examples:
   docket workers
@@ -37,25 +37,24 @@ pub(crate) struct WorkersArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum WorkersCommand {
-    /// Those that are there (as without a subcommand)
+    /// List workers (the default subcommand)
     #[command(after_help = "Examples:
   docket workers list
   docket workers list --json")]
     List,
-    /// Let one take no more, and end
+    /// Make a worker stop taking tasks and exit
     #[command(after_help = "Examples:
   docket workers drain builder-3
   docket workers drain builder-3 --wait")]
     Drain {
-        /// Its name, or the beginning or end of its incarnation's id
+        /// Name of the worker, or a prefix or suffix of its incarnation's ID
         worker: String,
-        /// Wait until it holds nothing
+        /// Wait until the worker holds no tasks
         #[arg(long)]
         wait: bool,
     },
 }
 
-/// Does it.
 pub(crate) async fn run_workers(cx: CliContext, args: WorkersArgs) -> CliResult {
     match args.command {
         None | Some(WorkersCommand::List) => {
@@ -80,7 +79,7 @@ async fn list_workers(cx: &CliContext, access: &Coordinator) -> CliResult<()> {
     }
     if workers.is_empty() {
         let starts = if access.is_local() { "docket up" } else { "docket worker" };
-        display::print_note(&format!("no worker was heard of lately; `{starts}` starts one"));
+        display::print_note(&format!("no workers seen recently; start one with `{starts}`"));
         return Ok(());
     }
     let now = docket_coordinator::clock::Clock::new().now();
@@ -91,8 +90,8 @@ async fn list_workers(cx: &CliContext, access: &Coordinator) -> CliResult<()> {
         "SLOTS",
         "QUEUES",
         "LABELS",
-        "HEARD OF",
-        "TAKES NO MORE",
+        "LAST SEEN",
+        "UNAVAILABLE",
     ]);
     for worker in &workers {
         let dash = || "-".to_owned();
@@ -110,7 +109,7 @@ async fn list_workers(cx: &CliContext, access: &Coordinator) -> CliResult<()> {
             TableCell::new(about.map_or_else(dash, |about| about.labels.to_string())),
             TableCell::new(format!("{} ago", display::format_duration(now.ms_since(worker.seen_at)))),
             TableCell::new(match worker.full_reason() {
-                Some(_) if worker.is_draining() && worker.held == 0 => "it has ended".to_owned(),
+                Some(_) if worker.is_draining() && worker.held == 0 => "exited".to_owned(),
                 why => why.unwrap_or_else(dash),
             }),
         ]);
@@ -131,8 +130,8 @@ async fn drain_worker(cx: &CliContext, client: &CoordinatorClient, named: &str, 
     let meant: Vec<&WorkerView> = workers.iter().filter(is_meant).collect();
     let [worker] = meant.as_slice() else {
         let message = match meant.len() {
-            0 => format!("no worker `{named}` was heard of lately; `docket workers` lists them"),
-            several => format!("`{named}` fits {several} workers; give more of the id: `docket workers`"),
+            0 => format!("no worker `{named}` was seen recently; see `docket workers`"),
+            several => format!("`{named}` matches {several} workers; use more of the id shown by `docket workers`"),
         };
         return Err(CliError::new(ExitKind::NotFound, message));
     };
@@ -148,7 +147,7 @@ async fn drain_worker(cx: &CliContext, client: &CoordinatorClient, named: &str, 
         display::print_json(&serde_json::json!({ "incarnation": incarnation, "name": name, "held": held }));
     } else {
         display::print_line(&format!(
-            "worker {} {} drains; it holds {held} tasks",
+            "worker {} {} is draining; it holds {held} tasks",
             worker.name,
             worker.incarnation.short()
         ));

@@ -1,4 +1,4 @@
-//! `docket completions`: a script that teaches a shell docket's words.
+//! `docket completions`: prints a shell completion script.
 
 use std::collections::BTreeSet;
 
@@ -6,24 +6,24 @@ use clap_complete::Shell;
 
 use crate::output::error::{CliError, CliResult, ExitKind, FailWith as _};
 
-/// Flags.
+/// Command-line arguments of `docket completions`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   docket completions bash > ~/.local/share/bash-completion/completions/docket
   docket completions zsh > ~/.zfunc/_docket
   docket completions fish > ~/.config/fish/completions/docket.fish")]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// Shell to generate the script for
     #[arg(value_enum)]
     shell: Shell,
 }
 
-/// Prints the script.
+/// Prints the completion script.
 pub(crate) fn run_completions(args: &CompletionsArgs, json: bool, mut command: clap::Command) -> CliResult {
     if json {
         return Err(CliError::new(
             ExitKind::Usage,
-            "a completion script is for a shell, and has no form of JSON; leave --json out",
+            "completion scripts have no JSON form; omit --json",
         ));
     }
     let mut script = Vec::new();
@@ -35,7 +35,7 @@ pub(crate) fn run_completions(args: &CompletionsArgs, json: bool, mut command: c
     Ok(ExitKind::Ok)
 }
 
-/// Flags that no help names, and that are nowhere else ones that it names: the library completes them all the same.
+/// Returns hidden flags that are not visible on another command. clap completes hidden flags too.
 fn hidden_flags(command: &clap::Command) -> BTreeSet<String> {
     let (mut hidden, mut named, mut left) = (BTreeSet::new(), BTreeSet::new(), vec![command]);
     while let Some(command) = left.pop() {
@@ -48,7 +48,8 @@ fn hidden_flags(command: &clap::Command) -> BTreeSet<String> {
     &hidden - &named
 }
 
-/// The script without the lines of hidden flags; bash has all flags of a command in one.
+/// Removes the lines of hidden flags from the script. In bash one line holds all flags of a
+/// command.
 fn remove_hidden_flags(shell: Shell, script: &str, hidden: &BTreeSet<String>) -> String {
     let is_hidden = |word: &str| {
         let name = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -78,7 +79,7 @@ fn remove_hidden_flags(shell: Shell, script: &str, hidden: &BTreeSet<String>) ->
     out
 }
 
-/// Words of a script's line among which its flag is; what comes then is help.
+/// Number of leading words of a script line that can contain the flag; help text follows.
 const FLAG_WORDS_MAX: usize = 8;
 
 #[cfg(test)]

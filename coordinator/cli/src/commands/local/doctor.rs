@@ -1,4 +1,4 @@
-//! `docket doctor`: what this machine can do.
+//! `docket doctor`: checks what this machine can do.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -25,22 +25,22 @@ use crate::{
     services::worker_supervisor,
 };
 
-/// How long an MCP server is waited for. A run waits for as long as the server's own settings say.
+/// Time limit for starting an MCP server. A run uses the limit in the server's settings.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// What coding tasks commonly need. Looked for in PATH, never started.
+/// Tools that coding tasks commonly need. They are looked up in PATH and not started.
 const TOOLCHAINS: [&str; 12] =
     ["git", "bwrap", "bash", "python3", "pytest", "ruff", "cargo", "node", "npm", "go", "make", "rg"];
 
-/// Flags.
+/// Command-line arguments of `docket doctor`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Ends with 1 where tasks cannot be run as this machine is.
+#[command(after_help = "The exit code is 1 if this machine cannot run tasks.
 
 Examples:
   docket doctor
   docket doctor --json | jq .sandbox_ok")]
 pub(crate) struct DoctorArgs {}
 
-/// What was found, as `--json` shows it.
+/// The findings, in the form that `--json` prints.
 #[derive(Debug, Serialize)]
 struct DoctorReport {
     ok: bool,
@@ -48,7 +48,8 @@ struct DoctorReport {
     home: PathBuf,
     owner_pid: Option<u32>,
     owner_address: Option<String>,
-    /// Steps of the clock that the coordinator of this home has seen; absent where none answers, or it has seen none.
+    /// Clock steps seen by the coordinator of this home. Absent if no coordinator responds or none was
+    /// seen.
     clock: Option<ClockHealth>,
     store: String,
     store_ok: bool,
@@ -61,33 +62,33 @@ struct DoctorReport {
     worker_faults: Vec<String>,
 }
 
-/// An MCP server of the settings, by names alone: values are nobody's to read here.
+/// An MCP server from the settings. Only names are reported, because values may be secret.
 #[derive(Debug, Serialize)]
 struct McpServerReport {
     name: String,
     program: String,
     variables: Vec<String>,
     not_set: Vec<String>,
-    /// Whether it was started here, and works.
+    /// Whether the server starts and works here.
     state: McpServerState,
 }
 
-/// What came of starting an MCP server in an empty workspace.
+/// Result of starting an MCP server in an empty workspace.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum McpServerState {
-    /// It works and offers so many tools.
+    /// The server works and offers this many tools.
     Works(usize),
-    /// It does not work, for this reason.
+    /// The server does not work, for this reason.
     Broken(String),
-    /// It was not started, for this reason.
+    /// The server was not started, for this reason.
     NotTried(&'static str),
 }
 
 impl McpServerState {
     async fn probe(cx: &CliContext, sandbox: Result<&Sandbox, &String>, server: &McpServer) -> Self {
         if server.needs_workspace() {
-            return Self::NotTried("its command names files of a workspace");
+            return Self::NotTried("its command refers to files in a workspace");
         }
         let sandbox = match sandbox {
             Ok(sandbox) => sandbox,
@@ -112,7 +113,7 @@ impl McpServerReport {
         }
     }
 
-    /// All of the settings, each started once.
+    /// Starts each configured server once.
     async fn probe_all(cx: &CliContext) -> Vec<Self> {
         if cx.config.mcp.is_empty() {
             return Vec::new();
@@ -141,11 +142,10 @@ struct ToolchainReport {
     path: Option<PathBuf>,
 }
 
-/// Looks.
 pub(crate) async fn run_doctor(cx: CliContext, _: DoctorArgs) -> CliResult {
     let host = tokio::task::spawn_blocking(probe_host)
         .await
-        .fail_with(ExitKind::Failed, || "the host could not be probed".to_owned())?;
+        .fail_with(ExitKind::Failed, || "cannot probe this machine".to_owned())?;
     let (store, store_ok) = match local_coordinator::open_store(&cx).await {
         Ok(store) => {
             let text = store.backend().to_owned();
@@ -158,7 +158,7 @@ pub(crate) async fn run_doctor(cx: CliContext, _: DoctorArgs) -> CliResult {
         HomeOwnership::Owned(owner) => Some(owner),
         HomeOwnership::Starting | HomeOwnership::Free => None,
     };
-    // The same rule by which a worker refuses to start.
+    // Must match the rule by which a worker refuses to start.
     let needed = ["userns", "mount", "pid", "net", "ipc", "uts", "seccomp"];
     let missing: Vec<String> = host
         .layers
@@ -199,24 +199,24 @@ pub(crate) async fn run_doctor(cx: CliContext, _: DoctorArgs) -> CliResult {
     Ok(if report.ok { ExitKind::Ok } else { ExitKind::Failed })
 }
 
-/// What the coordinator at `address` has seen of its clock.
+/// Returns the clock steps seen by the coordinator at `address`.
 async fn fetch_clock_health(cx: &CliContext, address: Option<&str>) -> Option<ClockHealth> {
     let client = CoordinatorClient::new(address?, cx.home.load_or_create_token().ok()?).ok()?;
     client.check_ready().await.ok()?.clock
 }
 
-/// The steps of a clock in words.
+/// Describes the clock steps.
 fn describe_clock_steps(clock: &ClockHealth) -> Option<String> {
     let last = clock.last?;
     let (by, direction) =
         (display::format_duration(last.by_ms.unsigned_abs()), if last.by_ms < 0 { "back" } else { "ahead" });
     let came = match last.state {
-        ClockStepState::Watched => "it is followed if it holds",
+        ClockStepState::Watched => "it will be followed if it lasts",
         ClockStepState::Followed => {
-            "it held, and the coordinator followed it: check the time service of that machine"
+            "it lasted, and the coordinator followed it: check the time service on that machine"
         }
         ClockStepState::Gone => {
-            "it was undone at once, and not followed: check the time service of that machine"
+            "it was reverted at once and not followed: check the time service on that machine"
         }
     };
     let times = if clock.steps == 1 { "once".to_owned() } else { format!("{} times", clock.steps) };
@@ -226,8 +226,8 @@ fn describe_clock_steps(clock: &ClockHealth) -> Option<String> {
     ))
 }
 
-/// What workers said of their faults, where a coordinator answers. Doctor looks at this machine all the same where none
-/// does.
+/// Returns the faults reported by workers, if a coordinator responds. Doctor checks this machine
+/// either way.
 async fn fetch_worker_faults(cx: &CliContext) -> Vec<String> {
     let is_served = cx.url.is_some()
         || matches!(cx.home.ownership(), Ok(HomeOwnership::Owned(owner)) if owner.address.is_some());
@@ -236,7 +236,7 @@ async fn fetch_worker_faults(cx: &CliContext) -> Vec<String> {
     }
     let Ok(access) = Coordinator::connect(cx, AccessMode::Read).await else { return Vec::new() };
     let workers = access.client.get_status().await.map(|status| status.workers).unwrap_or_default();
-    // What was read is read, however the connection ends.
+    // The response was already read, so errors on close do not matter.
     drop(access.close().await);
     describe_worker_faults(&workers)
 }
@@ -249,9 +249,9 @@ fn print_report(cx: &CliContext, report: &DoctorReport) {
     mark(true, &format!("docket {}, home {}", report.version, report.home.display()));
     mark(report.store_ok, &format!("store: {}", report.store));
     match (&report.owner_pid, &report.owner_address) {
-        (Some(pid), Some(address)) => mark(true, &format!("process {pid} serves this home at {address}")),
+        (Some(pid), Some(address)) => mark(true, &format!("process {pid} is serving this home at {address}")),
         (Some(pid), None) => mark(true, &format!("process {pid} is writing to this home")),
-        (None, _) => display::print_line("-        nobody serves this home; `docket up` does"),
+        (None, _) => display::print_line("-        no coordinator is running for this home; start one with `docket up`"),
     }
     if let Some(text) = report.clock.as_ref().and_then(describe_clock_steps) {
         display::print_line(&format!("-        {}", display::sanitize_line(&text)));
@@ -268,7 +268,7 @@ fn print_report(cx: &CliContext, report: &DoctorReport) {
     }
     if !report.sandbox_ok {
         display::print_line(
-            "         commands of a model would stand without walls here; workers refuse to start unless --sandbox none is said",
+            "         model commands would run unsandboxed here; workers refuse to start without --sandbox none",
         );
     }
     for tool in &report.toolchains {
@@ -280,7 +280,7 @@ fn print_report(cx: &CliContext, report: &DoctorReport) {
     for server in &report.mcp {
         let given = match server.variables.as_slice() {
             [] => String::new(),
-            names => format!(", given {}", names.join(", ")),
+            names => format!(", receives {}", names.join(", ")),
         };
         let lacks = match server.not_set.as_slice() {
             [] => String::new(),
@@ -299,7 +299,7 @@ fn print_report(cx: &CliContext, report: &DoctorReport) {
             }
             McpServerState::NotTried(_) if !server.not_set.is_empty() => mark(false, &text),
             McpServerState::NotTried(why) => {
-                display::print_line(&format!("-        {text}: not tried, {why}"))
+                display::print_line(&format!("-        {text}: not tested: {why}"))
             }
         }
     }
@@ -311,12 +311,12 @@ fn print_report(cx: &CliContext, report: &DoctorReport) {
     };
     display::print_line(&format!("-        model keys: {keys}"));
     display::print_line(
-        "-        model protocols: anthropic:NAME, openai:NAME (chat completions), openai-responses:NAME; both of OpenAI's \
-         take OPENAI_API_KEY",
+        "-        model protocols: anthropic:NAME, openai:NAME (chat completions), openai-responses:NAME; both OpenAI \
+         protocols use OPENAI_API_KEY",
     );
 }
 
-/// A program's place, by PATH.
+/// Finds a program in PATH.
 pub(crate) fn find_in_path(name: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt as _;
     let path = std::env::var_os("PATH")?;

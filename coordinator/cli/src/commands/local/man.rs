@@ -1,4 +1,4 @@
-//! `docket man`: manual pages, made from the same words as `--help`.
+//! `docket man`: manual pages generated from the `--help` texts.
 
 use std::path::PathBuf;
 
@@ -12,16 +12,17 @@ use crate::{
     },
 };
 
-/// A line of more words is a sentence that goes on in a list, and no heading.
+/// A line with more words is prose that introduces a list, not a heading.
 const HEADING_WORDS_MAX: usize = 3;
 
-/// What stands at the foot of each page: subcommands have no version of their own.
+/// Footer of each page. Subcommands have no version of their own, so it names the version of
+/// docket.
 const PAGE_FOOTER: &str = concat!("docket ", env!("CARGO_PKG_VERSION"));
 
-/// Flags.
+/// Command-line arguments of `docket man`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Writes docket.1, docket-submit.1 and so on. Without a folder the page of docket itself is printed.
+    after_help = "Writes docket.1, docket-submit.1 and so on. Without a folder, prints the main page.
 
 Examples:
   docket man ~/.local/share/man/man1
@@ -29,16 +30,15 @@ Examples:
   man docket-fork"
 )]
 pub(crate) struct ManArgs {
-    /// Where they are written; the folder is made
+    /// Folder to write to; created if needed
     folder: Option<PathBuf>,
 }
 
-/// Writes them.
 pub(crate) fn run_man(cx: &CliContext, args: &ManArgs, docket: clap::Command) -> CliResult {
     let pages = render_pages(docket).fail_as(ExitKind::Failed)?;
     let Some(folder) = &args.folder else {
         if cx.is_json() {
-            let message = "--json tells of the pages that were written; name a folder for them: `docket man DIR --json`";
+            let message = "--json lists the pages written and needs a folder: `docket man DIR --json`";
             return Err(CliError::new(ExitKind::Usage, message));
         }
         if let Some((_, whole)) = pages.first() {
@@ -47,7 +47,7 @@ pub(crate) fn run_man(cx: &CliContext, args: &ManArgs, docket: clap::Command) ->
         return Ok(ExitKind::Ok);
     };
     let failed = || {
-        format!("cannot write manual pages into {}; name a folder that you may write to", folder.display())
+        format!("cannot write manual pages to {}; choose a writable folder", folder.display())
     };
     std::fs::create_dir_all(folder).fail_with(ExitKind::Failed, failed)?;
     for (name, page) in &pages {
@@ -57,15 +57,16 @@ pub(crate) fn run_man(cx: &CliContext, args: &ManArgs, docket: clap::Command) ->
         let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
         display::print_json(&serde_json::json!({ "folder": folder, "pages": names }));
     } else {
-        display::print_note(&format!("{} manual pages are in {}", pages.len(), folder.display()));
+        display::print_note(&format!("wrote {} manual pages to {}", pages.len(), folder.display()));
     }
     Ok(ExitKind::Ok)
 }
 
-/// The pages by their files' names, docket's own first. `help` gets none: it is each command's `--help`.
+/// Renders the pages by file name, the main page first. `help` gets no page, because each command
+/// has `--help`.
 fn render_pages(docket: clap::Command) -> std::io::Result<Vec<(String, String)>> {
     let mut command = remove_help_command(docket);
-    // Gives each command its whole name, `docket-db-backup`.
+    // Sets the full name of each command, e.g. `docket-db-backup`.
     command.build();
     let mut pages = Vec::new();
     let mut left = vec![command];
@@ -84,8 +85,8 @@ fn remove_help_command(command: clap::Command) -> clap::Command {
     command.disable_help_subcommand(true).mut_subcommands(remove_help_command)
 }
 
-/// What stands at the end of a help text is one section for the library. Here it is those that readers look for: a line
-/// such as `Examples:` over indented ones begins one, and those stay as they are.
+/// Splits the help footer, which clap_mangen renders as one section, into sections. A line such as
+/// `Examples:` above indented lines starts a section, and the indented lines are kept verbatim.
 fn split_sections(page: &str) -> String {
     let Some((before, rest)) = page.split_once("\n.SH EXTRA\n") else { return page.to_owned() };
     let (extra, after) = rest.find("\n.SH ").map_or((rest, ""), |at| rest.split_at(at));
@@ -133,7 +134,7 @@ fn split_sections(page: &str) -> String {
     out
 }
 
-/// Characters beyond ASCII by their numbers: every roff reads those.
+/// Escapes non-ASCII characters by code point, which every roff understands.
 fn escape_non_ascii(page: &str) -> String {
     let mut out = String::with_capacity(page.len());
     for c in page.chars() {
@@ -154,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// What our pages are written in; all of `man`'s own macros and requests that any roff has.
+    /// Macros used by the pages: those of `man`, and requests that every roff has.
     const MACROS: [&str; 13] = ["TH", "SH", "TP", "PP", "IP", "RS", "RE", "br", "nf", "fi", "ie", "el", "ds"];
 
     fn collect_page_names(command: &clap::Command, name: &str, found: &mut BTreeSet<String>) {
@@ -193,7 +194,7 @@ mod tests {
                 let word = line[1..].split(' ').next().unwrap_or_default();
                 assert!(line.starts_with('.') && MACROS.contains(&word), "{name}: {line}");
             }
-            // Each page that it sends its reader to is there.
+            // Every referenced page exists.
             for of in page.lines().filter_map(|line| line.strip_suffix("(1)")) {
                 let of = format!("{}.1", of.replace("\\-", "-"));
                 assert!(names.contains(&of), "{name} names {of}");
@@ -206,7 +207,7 @@ mod tests {
         let pages = render_pages(crate::args::Cli::command()).expect("rendered");
         let (_, whole) = &pages[0];
         for section in
-            [".SH EXAMPLES\n.nf\n  docket demo", ".SH EXIT STATUS\n.nf\n  0  it worked\n", ".SH VERSION\n"]
+            [".SH EXAMPLES\n.nf\n  docket demo", ".SH EXIT STATUS\n.nf\n  0  success\n", ".SH VERSION\n"]
         {
             assert!(whole.contains(section), "{section} in {whole}");
         }

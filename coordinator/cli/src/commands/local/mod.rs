@@ -1,4 +1,4 @@
-//! Commands of this machine alone.
+//! Commands that only use this machine.
 
 pub(crate) mod bench;
 pub(crate) mod completions;

@@ -1,4 +1,4 @@
-//! `docket policy`: whether a policy holds what its examples say, what is in force in a run, and changing that.
+//! `docket policy`: tests a policy against its examples; shows or replaces the policy of a run.
 
 use crate::tasks::policy_file;
 use std::{collections::BTreeMap, path::PathBuf};
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket policy`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   docket policy check careful.toml -- git push origin main
@@ -36,25 +36,25 @@ pub(crate) struct PolicyArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum PolicyCommand {
-    /// Read a policy and try its rules on their own examples
+    /// Read a policy and test its rules against their examples
     Check(PolicyCheckArgs),
-    /// What is in force in a run, and how often each rule spoke
+    /// Show the policies in effect for a run, and how often each rule matched
     Show(PolicyShowArgs),
-    /// Put a policy in the place of the task's, in a run that has not ended
+    /// Replace the task's policy for a run that has not ended
     Set(PolicySetArgs),
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A file holds what [policy] of docket.toml holds: `default`, [[rules]] and [network].
+#[command(after_help = "The file has the contents of [policy] in docket.toml: `default`, [[rules]] and [network].
 
 Examples:
   docket policy check careful.toml
   docket policy check careful.toml -- git push origin main
   docket policy check careful.toml -- 'cd sub && cargo fetch'")]
 struct PolicyCheckArgs {
-    /// The file, TOML
+    /// Policy file (TOML)
     file: PathBuf,
-    /// A shell line: what the policy says of it
+    /// Shell command to evaluate against the policy
     #[arg(last = true, value_name = "LINE")]
     line: Vec<String>,
 }
@@ -64,26 +64,25 @@ struct PolicyCheckArgs {
   docket policy show 3f9c01ab
   docket policy show 3f9c01ab --json | jq .verdicts")]
 struct PolicyShowArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "It holds from the run's next turn on, beside its worker's own policy, which nothing here changes: of
-both the strictest verdict wins. It is the task's from then on: another try, a run that is resumed and forks have it too.
+    after_help = "Takes effect from the run's next turn, in addition to the worker's own policy, which does not change: the
+stricter verdict of the two wins. It becomes the task's policy, so retries, resumed runs and forks use it too.
 
 Examples:
   docket policy set 3f9c01ab careful.toml"
 )]
 struct PolicySetArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
-    /// The file, TOML
+    /// Policy file (TOML)
     file: PathBuf,
 }
 
-/// Carries it out.
 pub(crate) async fn run_policy(cx: CliContext, args: PolicyArgs) -> CliResult {
     match args.command {
         PolicyCommand::Check(args) => check_policy(&cx, &args),
@@ -92,7 +91,7 @@ pub(crate) async fn run_policy(cx: CliContext, args: PolicyArgs) -> CliResult {
     }
 }
 
-/// Of all calls of tools, how many were refused.
+/// Returns the fraction of tool calls that were refused.
 pub(crate) fn denial_rate(denials: u32, calls: u32) -> f64 {
     if calls == 0 { 0.0 } else { f64::from(denials) / f64::from(calls) }
 }
@@ -105,7 +104,7 @@ const fn ruling_word(ruling: RuleVerdict) -> &'static str {
     }
 }
 
-/// What a policy says of a line.
+/// The policy's verdict on a command.
 #[derive(Debug, Serialize)]
 struct LineVerdict {
     line: String,
@@ -113,7 +112,7 @@ struct LineVerdict {
     rule: String,
     about: String,
     reason: String,
-    /// It gets what the policy lists of the network.
+    /// Whether the command gets the network access that the policy lists.
     network: bool,
 }
 
@@ -147,13 +146,13 @@ fn check_policy(cx: &CliContext, args: &PolicyCheckArgs) -> CliResult {
     }
     match said {
         None => display::print_line(&format!(
-            "{}: {rules} rules, {examples} examples, all as they say; {hosts} hosts of the network",
+            "{}: {rules} rules, {examples} examples, all pass; {hosts} network hosts",
             args.file.display()
         )),
         Some(said) => {
             let reason = if said.reason.is_empty() { String::new() } else { format!(" ({})", said.reason) };
             let about = if said.about.is_empty() { &said.line } else { &said.about };
-            let network = if said.network { "; it gets the network" } else { "" };
+            let network = if said.network { "; with network access" } else { "" };
             let said = format!("{} by `{}`{reason}: {about}{network}", ruling_word(said.verdict), said.rule);
             display::print_line(&display::sanitize_line(&said));
         }
@@ -161,7 +160,7 @@ fn check_policy(cx: &CliContext, args: &PolicyCheckArgs) -> CliResult {
     Ok(ExitKind::Ok)
 }
 
-/// How often a rule spoke.
+/// How often a rule matched.
 #[derive(Debug, Serialize)]
 struct VerdictCount {
     verdict: &'static str,
@@ -169,11 +168,11 @@ struct VerdictCount {
     calls: u32,
 }
 
-/// What is in force in a run.
+/// The policies in effect for a run.
 #[derive(Debug, Serialize)]
 struct PolicyInForce {
     run: docket_schema::ids::RunId,
-    /// The worker's first, then the task's.
+    /// The worker's policy first, then the task's.
     policies: Vec<Policy>,
     verdicts: Vec<VerdictCount>,
     denials: u32,
@@ -188,7 +187,7 @@ async fn show_policy(cx: &CliContext, args: &PolicyShowArgs) -> CliResult {
     for event in access.client.all_events(run, HistoryScope::WithAncestors).await? {
         let typed = state.apply_envelope(&event);
         typed.fail_with(ExitKind::Verification, || {
-            format!("the log of run {} cannot be folded", run.short())
+            format!("cannot read the log of run {}", run.short())
         })?;
         let decoded = <RunEvent as docket_schema::event::TypedEvent>::decode(
             &event.kind,
@@ -226,10 +225,10 @@ async fn show_policy(cx: &CliContext, args: &PolicyShowArgs) -> CliResult {
 
 fn print_policy(cx: &CliContext, shown: &PolicyInForce) -> CliResult<()> {
     if shown.policies.is_empty() {
-        display::print_line("no policy is in force: every call is run");
+        display::print_line("no policy in effect: every call is allowed");
     }
     for (nth, policy) in shown.policies.iter().enumerate() {
-        display::print_line(if nth == 0 { "# of its worker" } else { "# of its task" });
+        display::print_line(if nth == 0 { "# worker policy" } else { "# task policy" });
         let text = toml::to_string(policy).fail_as(ExitKind::Failed)?;
         display::print_line(&display::sanitize_text(text.trim_end()));
     }
@@ -245,7 +244,7 @@ fn print_policy(cx: &CliContext, shown: &PolicyInForce) -> CliResult<()> {
         display::print_line(table.render(cx.screen).trim_end());
     }
     let percent = shown.policy_denial_rate * 100.0;
-    display::print_line(&format!("{} calls refused ({percent:.1} of a hundred)", shown.denials));
+    display::print_line(&format!("{} calls refused ({percent:.1} %)", shown.denials));
     Ok(())
 }
 
@@ -258,7 +257,7 @@ async fn set_policy(cx: &CliContext, args: &PolicySetArgs) -> CliResult {
     if cx.is_json() {
         display::print_json(&serde_json::json!({ "run": run, "changed": true }));
     } else {
-        display::print_line(&format!("changed; it holds in run {} from its next turn on", run.short()));
+        display::print_line(&format!("policy replaced; it takes effect in run {} from its next turn", run.short()));
     }
     Ok(ExitKind::Ok)
 }
@@ -276,7 +275,7 @@ mod tests {
             ("rules = 3", "invalid type"),
             (
                 "[[rules]]\nid = \"a\"\nverdict = \"deny\"\ncommands = [\"x\"]\nmatches = [\"y\"]",
-                "p.toml: rules[0].matches[0] must be something of which `a` does speak",
+                "p.toml: rules[0].matches[0] must be matched by `a`",
             ),
             ("[network]\nhosts = [\"*\"]", "p.toml: network.hosts[0] must be a host"),
         ] {

@@ -1,5 +1,4 @@
-//! `docket sandbox`: one command behind the walls that a run's commands have, for a person who wants to see what they
-//! hold, or what a policy says.
+//! `docket sandbox`: runs one command in the sandbox of a run, to try out its limits or a policy.
 
 use crate::config::values;
 use crate::tasks::policy_file;
@@ -37,29 +36,28 @@ use crate::{
     services::worker_supervisor,
 };
 
-/// What `timeout` and others answer with: ended for its time, or for using too much.
+/// Time or resource limit reached; `timeout` uses the same code.
 const EXIT_LIMIT: u8 = 124;
-/// docket itself could not run it.
+/// docket could not run the command.
 const EXIT_NOT_RUN: u8 = 125;
-/// A policy forbids it, or would ask.
+/// The policy refuses the command or would ask a person.
 const EXIT_FORBIDDEN: u8 = 126;
-/// Added to the number of a signal, as shells do.
+/// Added to the signal number, as shells do.
 const EXIT_SIGNAL_BASE: u8 = 128;
 
-/// Flags.
+/// Command-line arguments of `docket sandbox`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The command stands as a run's own commands do: an allow list of the system, read-only; the workspace as
-/workspace, writable but for hooks and configuration of git and of docket; no network but what the
-policy lists; the same limits.
-One argument is a shell line, as a model gives it; several are a program and its arguments. Its input is
-empty. What it says is passed on as it comes; on a terminal control characters are shown as text.
+    after_help = "The command runs like a run's own commands: an allow list of system files, read-only; the workspace as /workspace,
+writable except for the hooks and configuration of git and docket; no network except what the policy lists; the same
+limits. A single argument is a shell command, as a model gives it; several arguments are a program and its arguments.
+Standard input is empty. Output is passed through; on a terminal, control characters are shown as text.
 
-With --policy the command is first held against that policy, and docket.toml's own; a refusal runs nothing.
-Where docket is root the workspace is given to the user that commands run as, and given back at the end.
+With --policy the command is first checked against that policy and the one in docket.toml; a refused command is not run.
+If docket runs as root, the workspace is owned by the sandbox user while the command runs, and restored afterwards.
 
-The exit code is the command's own, and 128 + N after signal N, 124 where its time or a limit ended it,
-125 where docket could not run it, 126 where a policy refuses it or would ask a person.
+The exit code is that of the command, 128 + N after signal N, 124 if it exceeded its time or a resource limit,
+125 if docket could not run it, and 126 if a policy refuses it or would ask a person.
 
 Examples:
   docket sandbox --workspace . -- 'cargo test 2>&1 | tail'
@@ -68,35 +66,35 @@ Examples:
   docket --json sandbox --workspace . -- true | jq .layers"
 )]
 pub(crate) struct SandboxArgs {
-    /// The folder that the command may write to
+    /// Folder that the command may write to
     #[arg(long, value_name = "DIR")]
     workspace: PathBuf,
-    /// A policy in TOML, beside the one of docket.toml; the strictest verdict wins
+    /// Policy file (TOML), in addition to the policy in docket.toml; the stricter verdict wins
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Which walls: auto, bubblewrap, namespaces, none [default: `worker.sandbox` of docket.toml, auto]
+    /// Sandbox: auto, bubblewrap, namespaces, none [default: `worker.sandbox` of docket.toml, auto]
     #[arg(long, value_name = "KIND", value_parser = worker_supervisor::parse_sandbox_arg)]
     sandbox: Option<SandboxChoice>,
-    /// Seconds after which it is ended
+    /// Time limit in seconds
     #[arg(long, value_name = "S", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
     #[command(flatten)]
     limits: SandboxLimitArgs,
-    /// The command
+    /// Command to run
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
-/// Limits for this command in place of those of `[worker]`.
+/// Limits for this command, in place of those in `[worker]`.
 #[derive(Debug, Default, clap::Args)]
 struct SandboxLimitArgs {
-    /// Memory of all its processes together, such as 512MiB
+    /// Memory limit for all processes together, e.g. 512MiB
     #[arg(long, value_name = "SIZE", value_parser = crate::config::parse_size)]
     memory: Option<u64>,
-    /// Processes and threads
+    /// Maximum number of processes and threads
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     processes: Option<u64>,
-    /// What the workspace may hold, such as 2GiB
+    /// Disk limit of the workspace, e.g. 2GiB
     #[arg(long, value_name = "SIZE", value_parser = crate::config::parse_size)]
     disk: Option<u64>,
 }
@@ -112,32 +110,31 @@ impl SandboxLimitArgs {
     }
 }
 
-/// What `--json` shows: stable.
+/// The output of `--json`; a stable format.
 #[derive(Debug, Serialize)]
 struct SandboxRow<'a> {
     /// `exit`, `signal`, `timed_out` or `exceeded`.
     ended: &'static str,
-    /// Its own status, or the signal's number.
+    /// The exit status or the signal number.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<i32>,
-    /// Of what it used too much.
+    /// The resource whose limit was exceeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     exceeded: Option<ExceededResource>,
     stdout: String,
     stderr: String,
-    /// What was left out in the middle of each, in bytes.
+    /// Bytes omitted from the middle of each output.
     left_out: [u64; 2],
-    /// Protected paths that were made as before again.
+    /// Protected paths that were restored.
     put_back: &'a [String],
     duration_ms: u64,
-    /// What it reached, and what it was refused, where the policy gives it the network.
+    /// Network access that was used or refused, if the policy grants any.
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<&'a NetworkActivity>,
-    /// The walls.
+    /// The sandbox layers.
     layers: &'a SandboxReport,
 }
 
-/// Runs it.
 pub(crate) async fn run_sandbox(cx: CliContext, args: SandboxArgs) -> CliResult {
     let policies = load_policies(&cx, args.policy.as_deref())?;
     let judged = evaluate_policies(&policies, &as_tool(&args.command), RuleScope::Descendants);
@@ -159,7 +156,7 @@ fn load_policies(cx: &CliContext, file: Option<&Path>) -> CliResult<Vec<Policy>>
     Ok(cx.config.policy.iter().cloned().chain(given).collect())
 }
 
-/// The command as a model would ask for it.
+/// Builds the tool call that a model would make for the command.
 fn as_tool(command: &[OsString]) -> ToolUse {
     let line = match command {
         [line] => line.to_string_lossy().into_owned(),
@@ -190,7 +187,7 @@ async fn run_sandboxed(cx: &CliContext, args: &SandboxArgs, network: Option<Allo
         && (workspace.starts_with(&home) || home.starts_with(&workspace))
     {
         let message = format!(
-            "{} holds docket's own home, or lies in it: name another folder, or another home with --home",
+            "{} contains docket's home or is inside it; choose another folder, or another home with --home",
             workspace.display()
         );
         return Err(CliError::new(ExitKind::Usage, message));
@@ -211,8 +208,8 @@ async fn run_sandboxed(cx: &CliContext, args: &SandboxArgs, network: Option<Allo
     let (stop, stopped) = tokio::sync::watch::channel(false);
     heard.stop = Some(stopped);
     let waited = tokio::spawn(wait_for_signal(stop)?);
-    // A signal ends the command as its deadline would: what it changed of protected names is put back all the same, and
-    // the folder given back.
+    // A signal ends the command like a timeout does, so that protected files and ownership are still
+    // restored.
     let output = sandbox.run_with_io(spec, heard).await.fail_as(ExitKind::Failed)?;
     let interrupted = waited.is_finished();
     waited.abort();
@@ -233,7 +230,7 @@ async fn run_sandboxed(cx: &CliContext, args: &SandboxArgs, network: Option<Allo
     }))
 }
 
-/// Ends at the first signal that asks for an end, and says so.
+/// Resolves on the first termination signal and reports it.
 fn wait_for_signal(stop: tokio::sync::watch::Sender<bool>) -> CliResult<impl Future<Output = ()>> {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
     let mut signals = Vec::new();
@@ -247,7 +244,7 @@ fn wait_for_signal(stop: tokio::sync::watch::Sender<bool>) -> CliResult<impl Fut
     })
 }
 
-/// The workspace in the hands of the user that commands run as.
+/// The workspace while it is owned by the sandbox user.
 struct BorrowedWorkspace(OwnershipGuard);
 
 fn borrow_workspace(workspace: &Path, choice: BackendChoice) -> CliResult<Option<BorrowedWorkspace>> {
@@ -261,7 +258,7 @@ fn borrow_workspace(workspace: &Path, choice: BackendChoice) -> CliResult<Option
     }
 }
 
-/// Both outputs to docket's own, as they come.
+/// Passes both outputs through as they arrive.
 fn passthrough_output() -> CommandIo {
     fn passthrough_listener(
         mut stream: impl std::io::Write + Send + 'static,
@@ -269,7 +266,7 @@ fn passthrough_output() -> CommandIo {
     ) -> OutputListener {
         let mut rest = Vec::new();
         Box::new(move |bytes| {
-            // Who reads our output may be gone: the command goes on to its end all the same.
+            // The reader of our output may be gone; the command still runs to its end.
             let _ = if is_terminal {
                 stream.write_all(escape_for_terminal(&mut rest, bytes).as_bytes())
             } else {
@@ -286,7 +283,7 @@ fn passthrough_output() -> CommandIo {
     }
 }
 
-/// Bytes for a terminal. The first part of a character whose rest has not come waits in `rest`.
+/// Escapes bytes for a terminal. An incomplete character at the end is kept in `rest`.
 fn escape_for_terminal(rest: &mut Vec<u8>, bytes: &[u8]) -> String {
     const CHARACTER_BYTES_MAX: usize = 4;
     rest.extend_from_slice(bytes);
@@ -328,13 +325,13 @@ fn sandbox_row<'a>(output: &'a CommandOutput, layers: &'a SandboxReport) -> Sand
 fn print_notes(output: &CommandOutput, timeout_s: u64) {
     match output.exit {
         CommandExit::Exit(_) | CommandExit::Signal(_) => {}
-        CommandExit::TimedOut => display::print_note(&format!("ended after its time limit of {timeout_s} s")),
+        CommandExit::TimedOut => display::print_note(&format!("time limit of {timeout_s} s exceeded")),
         CommandExit::Exceeded(what) => {
-            display::print_note(&format!("ended, for it used more {} than allowed", what.as_noun()));
+            display::print_note(&format!("{} limit exceeded", what.as_noun()));
         }
     }
     for path in &output.restored_paths {
-        display::print_note(&format!("made as before again: {}", display::sanitize_line(path)));
+        display::print_note(&format!("restored: {}", display::sanitize_line(path)));
     }
 }
 

@@ -1,4 +1,4 @@
-//! `docket tool`: a tool of the agent by itself, so that its behaviour can be scored on any corpus.
+//! `docket tool`: runs a single agent tool standalone, so that it can be scored on any corpus.
 
 use std::io::{BufReader, stdin, stdout};
 
@@ -6,13 +6,13 @@ use docket_edit::edit_jsonl;
 
 use crate::output::error::{CliResult, ExitKind, FailWith as _};
 
-/// Flags.
+/// Command-line arguments of `docket tool`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each line of standard input is {\"id\", \"before\", \"edits\": [{\"search\", \"replace\"}]}, with near_line, occurrence
-or replace_all in an edit where its search stands in several places; or {\"id\", \"before\", \"path\", \"patch\"}, a unified
-diff, apply_patch text or SEARCH/REPLACE blocks. Each line of standard output is {\"id\", \"ok\", \"after\", \"level\",
-\"error\"}. No file is touched.
+    after_help = "Each line of standard input is {\"id\", \"before\", \"edits\": [{\"search\", \"replace\"}]}, where an edit whose search
+occurs more than once takes near_line, occurrence or replace_all; or {\"id\", \"before\", \"path\", \"patch\"} with a
+unified diff, apply_patch text or SEARCH/REPLACE blocks. Each line of standard output is {\"id\", \"ok\", \"after\",
+\"level\", \"error\"}. No files are changed.
 
 Examples:
   docket tool edit_file --jsonl < cases.jsonl > answers.jsonl"
@@ -24,7 +24,7 @@ pub(crate) struct ToolArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum ToolCommand {
-    /// The edit engine: search and replace on text that comes with the call
+    /// The edit engine: search and replace on text given in the call
     #[command(name = "edit_file")]
     #[command(after_help = "Examples:
   docket tool edit_file --jsonl < cases.jsonl > answers.jsonl")]
@@ -33,12 +33,12 @@ enum ToolCommand {
 
 #[derive(Debug, clap::Args)]
 struct EditFileArgs {
-    /// One call a line on standard input, one answer a line on standard output
+    /// Read one call per line from standard input and write one result per line to standard output
     #[arg(long, required = true)]
     jsonl: bool,
 }
 
-/// Answers each line.
+/// Runs the tool for each line.
 pub(crate) fn run_tool(args: &ToolArgs) -> CliResult {
     match &args.tool {
         ToolCommand::EditFile(EditFileArgs { jsonl: _ }) => {

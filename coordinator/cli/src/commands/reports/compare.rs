@@ -1,5 +1,5 @@
-//! `docket compare`: the same tasks through several models or engines, side by side; or tasks that are there
-//! already, so that nothing is paid for twice.
+//! `docket compare`: compares models or engines on the same tasks, or compares existing tasks
+//! without running anything.
 
 mod figures;
 mod plan;
@@ -46,26 +46,27 @@ use crate::{
     },
 };
 
-/// Tasks of one comparison at most: a page of them is looked at while they are waited for.
+/// Maximum number of tasks per comparison; the wait polls one page of them.
 const COMPARED_MAX: usize = 1000;
-/// Tasks that were not done of which is told why.
+/// Maximum number of incomplete tasks whose reason is printed.
 const REASONS_MAX: usize = 8;
-/// How often they are looked at.
+/// Poll interval while waiting for the tasks.
 const WAIT_POLL: Duration = Duration::from_millis(250);
 
-/// Flags.
+/// Command-line arguments of `docket compare`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each task is submitted once for each variant, and as often as --repeat says: a variant is a --model, with the
-models beside it, and an --engine, each with each. They are one batch, start from the same commit, and are tried once. Workers
-of the coordinator do them; where none works, the batch waits and `docket compare --of BATCH` shows it
-later. Runs that are there already are compared with --of; that asks no model.
+    after_help = "Submits each task once per variant, and --repeat times. A variant is a --model (with its explore and fallback models)
+combined with an --engine; all combinations are tried. The tasks form one batch, start from the same commit, and get
+one attempt each. The coordinator's workers run them; without workers the batch waits, and `docket compare --of BATCH`
+shows it later. --of compares existing runs and calls no model.
 
-DONE counts tasks that ended well. INPUT, CACHED (the part of it that the provider had), OUTPUT and
-COST are sums over all runs of the tasks; TURNS and TIME are medians, TIME of what models, waits for them,
-tools and checks took: waiting for a worker or a person does not count. A price that is not known is `unknown`, and so is a sum with one in it. --json has all of it.
+DONE counts tasks that completed. INPUT, CACHED (the part of INPUT served from the provider's cache), OUTPUT and COST
+are sums over all runs of the tasks. TURNS and TIME are medians; TIME covers model calls, waits for them, tools and
+checks, but not waiting for a worker or a person. A cost is `unknown` if any price in it is unknown. --json has
+everything.
 
-Exit codes: 0 all of them have ended, well or not; 1 some have not: blocked, or left under way.
+Exit codes: 0 all tasks have ended, completed or not; 1 some have not: blocked, or still in progress.
 
 Examples:
   docket compare task1.md task2.md --repo . --model anthropic:claude-opus-5-5 --model openai:gpt-5.5
@@ -77,83 +78,84 @@ Examples:
   docket compare --of 0198f3c2-77aa-7e12-9c01-ab3f9c01ab12 --json | jq '.variants[] | {model, cost_usd}'"
 )]
 pub(crate) struct CompareArgs {
-    /// The tasks, a file each; `-` is standard input. A .jsonl file is a backlog, with an object in each line: `text`,
-    /// and as it needs them `title`, `tests`, `requires`, `setup`, `policy`
+    /// Task files, one task each; `-` reads standard input. A .jsonl file is a backlog with an object
+    /// per line: `text`, and optionally `title`, `tests`, `requires`, `setup` and `policy`
     #[arg(value_name = "FILE", required_unless_present = "of", conflicts_with = "of")]
     files: Vec<PathBuf>,
-    /// Compare what is there already: tasks, or a batch by its id or its name
+    /// Compare existing tasks, or a batch by name or ID
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     of: Vec<String>,
-    /// A model; twice or more
+    /// Model to compare; repeatable
     #[arg(long, short, value_name = "MODEL", value_parser = parse_model, conflicts_with = "of")]
     model: Vec<ModelRef>,
-    /// Where the models' API is: once for all, or once for each --model in their order, empty for its provider's
+    /// Base URL of the models' API: once for all, or once for each --model in order; empty for the
+    /// provider's default
     #[arg(long, value_name = "URL", conflicts_with = "of")]
     base_url: Vec<String>,
-    /// A cheap model that looks around first: once for all, or once for each --model in their order, empty for none
+    /// Cheaper model that explores first: once for all, or once for each --model in order; empty for
+    /// none
     #[arg(long, value_name = "MODEL", value_parser = parse_optional_model, conflicts_with = "of")]
     explore_model: Vec<OptionalModel>,
-    /// A model that stands in where one stays overloaded; likewise
+    /// Fallback model to use while the main model stays overloaded; given like --explore-model
     #[arg(long, value_name = "MODEL", value_parser = parse_optional_model, conflicts_with = "of")]
     fallback_model: Vec<OptionalModel>,
-    /// The model of one role of the engines, as coder=openai:gpt-4.1-mini, in place of each --model; may be given more than
-    /// once, for roles that each --engine has
+    /// Model for one engine role, e.g. coder=openai:gpt-4.1-mini, in place of each --model; repeatable.
+    /// Every --engine must have the role
     #[arg(long, value_name = "NAME=MODEL", value_parser = role_overrides::parse_role_model, conflicts_with = "of")]
     role: Vec<RoleModel>,
-    /// An engine; twice or more to compare engines [default: `task.engine` of docket.toml, react]
+    /// Engine to compare; repeatable [default: `task.engine` of docket.toml, react]
     #[arg(long, value_name = "ENGINE", conflicts_with = "of")]
     engine: Vec<String>,
-    /// So many tries of each task by each variant
+    /// Number of tries of each task per variant
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
-    /// The repository: this folder, or one that holds it
+    /// Repository, or any folder inside one
     #[arg(long, value_name = "DIR", conflicts_with_all = ["empty", "of"])]
     repo: Option<PathBuf>,
-    /// No repository: start from an empty folder
+    /// Start from an empty folder, without a repository
     #[arg(long, conflicts_with = "of")]
     empty: bool,
     /// Branch, tag or commit to start from [default: HEAD]
     #[arg(long, value_name = "REV", conflicts_with = "of")]
     commit: Option<String>,
-    /// The shell line that tests the work; it must pass at the end [default: found by looking]
+    /// Shell command that tests the result; it must pass at the end [default: found by looking]
     #[arg(long, value_name = "CMD", conflicts_with = "of")]
     tests: Option<String>,
-    /// A path that must exist at the end; may be given more than once
+    /// Path that must exist when the run finishes; repeatable
     #[arg(long, value_name = "PATH", value_parser = parse_workspace_path, conflicts_with = "of")]
     require: Vec<WorkspacePath>,
-    /// A shell line that makes a fresh workspace ready; may be given more than once
+    /// Shell command that prepares a fresh workspace; repeatable
     #[arg(long, value_name = "CMD", conflicts_with = "of")]
     setup: Vec<String>,
-    /// Turns before a run ends as failed
+    /// Maximum number of turns; a run that reaches it fails
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(TURNS_MAX)), conflicts_with = "of")]
     turns: Option<u32>,
-    /// How large the tasks are (low, medium, high) [default: judged by their words]
+    /// Task complexity: low, medium or high [default: estimated from the text]
     #[arg(long, value_name = "SIZE", value_parser = parse_complexity, conflicts_with = "of")]
     complexity: Option<TaskComplexity>,
-    /// How hard the models think (low, medium, high) [default: their own]
+    /// Reasoning effort: low, medium or high [default: the model's own]
     #[arg(long, value_name = "EFFORT", value_parser = parse_effort, conflicts_with = "of")]
     effort: Option<ReasoningEffort>,
-    /// Sampling temperature of the models [default: their own]
+    /// Sampling temperature [default: the model's own]
     #[arg(long, value_name = "T", value_parser = parse_temperature, conflicts_with = "of")]
     temperature: Option<u32>,
-    /// Tokens that a run may use; it ends as failed before the call that would break this
+    /// Token limit per run; the run fails before the call that would exceed it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "of")]
     max_tokens: Option<u64>,
-    /// Dollars that a run may cost, as 2.50; likewise
+    /// Cost limit per run in dollars, e.g. 2.50; enforced the same way
     #[arg(long, value_name = "DOLLARS", value_parser = parse_dollars, conflicts_with = "of")]
     max_cost: Option<u64>,
-    /// Time that a run may work, as 90s, 30m or 2h; likewise
+    /// Working-time limit per run, e.g. 90s, 30m or 2h; enforced the same way
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ms, conflicts_with = "of")]
     max_time: Option<u64>,
-    /// Queue
+    /// Queue to submit to
     #[arg(long, default_value = "default", conflicts_with = "of")]
     queue: QueueName,
-    /// Do not wait: say the batch's id and go
+    /// Print the batch ID and exit instead of waiting
     #[arg(long, conflicts_with = "of")]
     no_wait: bool,
 }
 
-/// Compares.
 pub(crate) async fn run_compare(cx: CliContext, args: CompareArgs) -> CliResult {
     if !args.of.is_empty() {
         let access = Coordinator::connect(&cx, AccessMode::Read).await?;
@@ -190,9 +192,9 @@ pub(crate) async fn run_compare(cx: CliContext, args: CompareArgs) -> CliResult 
         } else {
             display::print_line(&batch.to_string());
         }
-        let workers = if alone { "; nobody works here now, `docket up` starts workers" } else { "" };
+        let workers = if alone { "; no workers are running, start them with `docket up`" } else { "" };
         display::print_note(&format!(
-            "{} tasks are in queue {}{workers}; `docket compare --of {batch}` compares them",
+            "submitted {} tasks to queue {}{workers}; compare them with `docket compare --of {batch}`",
             tasks.len(),
             args.queue
         ));
@@ -202,7 +204,7 @@ pub(crate) async fn run_compare(cx: CliContext, args: CompareArgs) -> CliResult 
     exit
 }
 
-/// The tasks that were named, themselves, by a run, or as a batch.
+/// Returns the named tasks, given by task, run or batch.
 async fn resolve_compared(
     client: &CoordinatorClient,
     of: &[String],
@@ -212,12 +214,12 @@ async fn resolve_compared(
     {
         let tasks = batch_tasks(client, batch).await?;
         if !tasks.is_empty() {
-            // What was given away is a part of whoever gave it away, and in its figures.
+            // Delegated tasks are included in the figures of the task that delegated them.
             let own = tasks.iter().filter(|task| task.delegated_by.is_none());
             let own: Vec<TaskId> = own.map(|task| task.id).collect();
             if own.len() > COMPARED_MAX {
                 let message = format!(
-                    "batch `{one}` has {} tasks, more than the {COMPARED_MAX} that are compared at once; name some of them",
+                    "batch `{one}` has {} tasks, more than the limit of {COMPARED_MAX}; name some of them instead",
                     own.len()
                 );
                 return Err(CliError::new(ExitKind::Usage, message));
@@ -235,7 +237,7 @@ async fn resolve_compared(
     Ok((None, tasks))
 }
 
-/// A batch's tasks, in the order in which they were submitted, those that were given away among them.
+/// Returns a batch's tasks in submission order, including delegated ones.
 async fn batch_tasks(client: &CoordinatorClient, batch: BatchId) -> CliResult<Vec<TaskRecord>> {
     let limit = u32::try_from(COMPARED_MAX).ok();
     let mut query = TaskQuery { batch: Some(batch), limit, ..TaskQuery::default() };
@@ -252,7 +254,7 @@ async fn batch_tasks(client: &CoordinatorClient, batch: BatchId) -> CliResult<Ve
     Ok(tasks)
 }
 
-/// Until every task of the batch has ended or waits for a person.
+/// Waits until every task of the batch has ended or waits for a person.
 async fn wait_until_settled(cx: &CliContext, client: &CoordinatorClient, batch: BatchId) -> CliResult<()> {
     let progress = ProgressDisplay::bar(cx, 0, "tasks");
     loop {
@@ -298,7 +300,7 @@ async fn report_comparison(
         }
     }
     if let Some(more) = failed().count().checked_sub(REASONS_MAX).filter(|more| *more > 0) {
-        display::print_note(&format!("{more} more were not done; `docket show ID` says why"));
+        display::print_note(&format!("{more} more were not completed; see `docket show ID` for the reason"));
     }
     let open: Vec<String> = tries
         .iter()
@@ -308,11 +310,11 @@ async fn report_comparison(
     if open.is_empty() {
         return Ok(ExitKind::Ok);
     }
-    display::print_note(&format!("not all of them have ended: {}", open.join(", ")));
+    display::print_note(&format!("not all tasks have ended: {}", open.join(", ")));
     Ok(ExitKind::Failed)
 }
 
-/// What became of a task, by the logs of its runs.
+/// Measures a task from the logs of its runs.
 async fn measure_task(client: &CoordinatorClient, task: TaskId) -> CliResult<ComparedTask> {
     let view = client.get_task(task).await?;
     let mut spent = TaskFigures::default();
@@ -330,7 +332,7 @@ async fn measure_task(client: &CoordinatorClient, task: TaskId) -> CliResult<Com
         }
     }
     spent.set_wall_time(&view);
-    // Its time is in that of the run that waited for it.
+    // Delegated runs count no time of their own: the delegating run waited for them.
     let runs: Vec<RunId> = view.runs.iter().map(|run| run.id).collect();
     for child in children::list_descendants(client, &runs).await? {
         for run in &child.view.runs {

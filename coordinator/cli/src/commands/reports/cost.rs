@@ -1,4 +1,4 @@
-//! `docket cost`: what model calls cost, as the log says it.
+//! `docket cost`: what model calls cost, computed from the log.
 
 use crate::connect::batch_lookup;
 use docket_schema::{
@@ -25,17 +25,17 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// Flags.
+/// Command-line arguments of `docket cost`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Without a task, a run or a batch: this week, by when calls ended, of whatever task. Money is what the log says by the
-prices that each run pinned. A model without a price is no free one: its calls are told as unknown. What a
-failed call cost no provider says; it is counted. What a fork shares with its parent counts there, once.
+    after_help = "Without a task, a run or a batch: all calls that ended this week. Costs use the prices that each run pinned. Calls of
+a model without a price are shown as unknown, not as free. Providers do not report the cost of failed calls; these are
+counted. History that a fork shares with its parent counts once, in the parent.
 
-Savings compare with each run's main model alone, at its prices for the same tokens.
-Archived tasks are not in it.
+Savings are relative to using each run's main model alone, at its prices and for the same tokens.
+Archived tasks are not included.
 
---jsonl gives a line a call: {ts, role, model, tokens_in, tokens_out, cost_usd}; null is unknown.
+--jsonl prints one line per call: {ts, role, model, tokens_in, tokens_out, cost_usd}; null means unknown.
 
 Examples:
   docket cost
@@ -45,41 +45,42 @@ Examples:
   docket cost --since 30d --jsonl > calls.jsonl"
 )]
 pub(crate) struct CostArgs {
-    /// A run, or a task: all its runs; with all that was given away in them
+    /// Run ID, or task ID for all its runs; includes everything delegated by them
     id: Option<String>,
-    /// The tasks of this batch: its name, the last part of it, or its id
+    /// Only tasks in this batch (name, last part of the name, or ID)
     #[arg(long, value_name = "BATCH", conflicts_with = "id")]
     batch: Option<String>,
-    /// Calls of this week, as 2026-W47; without one, of this week
+    /// Calls of an ISO week such as 2026-W47 [default: this week]
     #[arg(long, value_name = "WEEK", num_args = 0..=1, default_missing_value = "", value_parser = parse_week,
           conflicts_with_all = ["id", "batch", "since"])]
     week: Option<WeekArg>,
-    /// Calls since this instant, as 2026-01-31T02:00:00Z or 2026-01-31, or this long ago, as 90m or 2d
+    /// Calls since an instant, e.g. 2026-01-31T02:00:00Z or 2026-01-31, or since this long ago, e.g.
+    /// 90m or 2d
     #[arg(long, value_name = "TIME", value_parser = parse_instant, conflicts_with_all = ["id", "batch"])]
     since: Option<InstantArg>,
-    /// What makes a line
+    /// Grouping of the lines
     #[arg(long, value_enum, default_value_t)]
     by: CostGrouping,
-    /// A line of JSON for each call, for other programs
+    /// Print one JSON line per call, for other programs
     #[arg(long, conflicts_with_all = ["by", "json"])]
     jsonl: bool,
 }
 
-/// What makes a line.
+/// Grouping of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 enum CostGrouping {
-    /// What a role asked of a model
+    /// One line per role and model
     #[default]
     RoleModel,
-    /// A role
+    /// One line per role
     Role,
-    /// A model
+    /// One line per model
     Model,
-    /// A run
+    /// One line per run
     Run,
-    /// A task
+    /// One line per task
     Task,
-    /// A call
+    /// One line per call
     Call,
 }
 
@@ -96,7 +97,7 @@ impl From<CostGrouping> for CostGrouping {
     }
 }
 
-/// A week as it is typed.
+/// A week argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WeekArg {
     Current,
@@ -107,10 +108,9 @@ fn parse_week(text: &str) -> Result<WeekArg, String> {
     if text.is_empty() {
         return Ok(WeekArg::Current);
     }
-    text.parse().map(WeekArg::Named).map_err(|_| "it must be an ISO week, as 2026-W47".to_owned())
+    text.parse().map(WeekArg::Named).map_err(|_| "expected an ISO week such as 2026-W47".to_owned())
 }
 
-/// Tells it.
 pub(crate) async fn run_cost(cx: CliContext, args: CostArgs) -> CliResult {
     let access = Coordinator::connect(&cx, AccessMode::Read).await?;
     let found = fetch_costs(&cx, &access.client, &args).await;
@@ -138,7 +138,7 @@ async fn fetch_costs(
     let progress = ProgressDisplay::counter(cx, "runs");
     let query = CostQuery { calls: args.jsonl || args.by == CostGrouping::Call, ..CostQuery::default() };
     let Some(id) = &args.id else {
-        // What was given away is of the same batch, and its calls have their own time.
+        // Delegated calls belong to the same batch and have their own timestamps.
         return fetch_pages(&progress, client, time_window(client, args, query).await?).await;
     };
     let (of, runs) = match resolve::resolve_id(client, id).await? {
@@ -188,7 +188,7 @@ async fn fetch_pages(
     }
 }
 
-/// Money that is known, and that some is not.
+/// Formats the known cost and the number of unpriced calls.
 fn format_money(sums: &CostSums) -> String {
     let known =
         || format!("${}.{:06}", sums.cost_nusd / 1_000_000_000, sums.cost_nusd % 1_000_000_000 / 1000);
@@ -215,7 +215,7 @@ fn line_label(line: &CostLine) -> Vec<String> {
     name
 }
 
-/// An instant to the second.
+/// Formats an instant to the second.
 fn format_second(at: Timestamp) -> String {
     at.to_string().chars().take("2026-01-31T02:00:00".len()).collect()
 }
@@ -255,7 +255,7 @@ fn print_cost(cx: &CliContext, report: &CostReport) {
         calls => format!(" ({} not compared)", display::format_count(calls, "call")),
     };
     let text = format!(
-        "{}{percent} {word} than {} alone, which costs {} for the same tokens{not}; taken for granted: {}",
+        "{}{percent} {word} than {} alone, which would cost {} for the same tokens{not}; assumption: {}",
         dollars(savings.saved_nusd.unsigned_abs()),
         savings.strong.join(", "),
         dollars(savings.strong_nusd),

@@ -1,4 +1,4 @@
-//! `docket metrics`: how well tasks went, against their targets, from the log alone.
+//! `docket metrics`: task quality metrics and their targets, computed from the log alone.
 
 use crate::connect::batch_lookup;
 use docket_schema::{
@@ -20,18 +20,17 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// Flags.
+/// Command-line arguments of `docket metrics`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Twelve metrics, each with its target: + is met, ! is missed, - is not measured, which is neither. Without a task or
-a batch: the tasks that ended in the last four weeks, week by week. A run's id means its task.
+    after_help = "Twelve metrics, each with its target: + met, ! missed, - not measured (neither met nor missed). Without a task or a
+batch: tasks that ended in the last four weeks, by week. A run ID means its task.
 
-The row `unverified` counts completed tasks whose final checks did not run, or that have none. One whose checks did
-not run is no success in task_success_rate, unless a person has accepted it since with `docket accept`.
+The row `unverified` counts completed tasks whose final checks did not run, or that have none. A task whose checks did
+not run is not a success in task_success_rate, unless a person has since accepted it with `docket accept`.
 
-Tests that failed before a run touched anything, and what they came to after it, are known where somebody ran
-them then: docket does by itself unless run.base_checks is off. Tasks whose model follows a script are left out,
-and so are archived ones.
+Tests that already failed before a run changed anything are known only if they were run at that point, which docket does
+unless run.base_checks is off. Tasks with scripted models and archived tasks are not included.
 
 Examples:
   docket metrics
@@ -40,21 +39,20 @@ Examples:
   docket metrics --batch todo --json | jq '.all[] | select(.verdict == \"missed\")'"
 )]
 pub(crate) struct MetricsArgs {
-    /// A task, or one of its runs
+    /// Task ID, or the ID of one of its runs
     #[arg(value_name = "TASK", conflicts_with_all = ["batch", "weeks"])]
     id: Option<String>,
-    /// The tasks of this batch: its name, the last part of it, or its id
+    /// Only tasks in this batch (name, last part of the name, or ID)
     #[arg(long, value_name = "BATCH", conflicts_with = "weeks")]
     batch: Option<String>,
-    /// So many weeks, with this one
+    /// Number of weeks, including the current one
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=520))]
     weeks: u32,
-    /// Also tasks whose model follows a script
+    /// Include tasks with scripted models
     #[arg(long)]
     scripted: bool,
 }
 
-/// Tells it.
 pub(crate) async fn run_metrics(cx: CliContext, args: MetricsArgs) -> CliResult {
     let access = Coordinator::connect(&cx, AccessMode::Read).await?;
     let found = fetch_report(&cx, &access.client, &args).await;
@@ -126,7 +124,7 @@ fn format_target(view: &MetricView) -> String {
     format!("{side} {}", view.target)
 }
 
-/// The row of tasks that were completed and that nothing verified: a count, without a target.
+/// Returns the row that counts completed but unverified tasks. It has no target.
 fn unverified_row(report: &MetricsReport, weeks: Option<&[WeekMetrics]>) -> Vec<TableCell> {
     let cell = |count: u64| match count {
         0 => TableCell::new("0"),
@@ -139,12 +137,12 @@ fn unverified_row(report: &MetricsReport, weeks: Option<&[WeekMetrics]>) -> Vec<
         .collect()
 }
 
-/// The last weeks.
+/// Returns the most recent weeks that fit on the screen.
 fn last_weeks(weeks: &[WeekMetrics]) -> &[WeekMetrics] {
     &weeks[weeks.len().saturating_sub(WEEKS_SHOWN_MAX)..]
 }
 
-/// Weeks that fit beside each other.
+/// Maximum number of week columns.
 const WEEKS_SHOWN_MAX: usize = 6;
 
 fn print_metrics(cx: &CliContext, args: &MetricsArgs, report: &MetricsReport) {
@@ -187,7 +185,7 @@ fn print_metrics(cx: &CliContext, args: &MetricsArgs, report: &MetricsReport) {
     }
     if report.scripted_left_out > 0 {
         let left_out = display::format_count(report.scripted_left_out, "scripted task");
-        said.push_str(&format!("; {left_out} left out, `--scripted` counts them"));
+        said.push_str(&format!("; {left_out} not included, use `--scripted` to include them"));
     }
     display::print_line(&cx.screen.wrap_prose(&said));
 }

@@ -1,4 +1,4 @@
-//! Costs, metrics and comparisons.
+//! Commands for costs, metrics and comparisons.
 
 pub(crate) mod compare;
 pub(crate) mod cost;

@@ -1,4 +1,4 @@
-//! `docket accept`: a person takes a result, and what the task was to give is delivered.
+//! `docket accept`: accepts a result and delivers it.
 
 use docket_schema::task::DeliveryMode;
 
@@ -15,38 +15,37 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket accept`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The log says who took it. What the task was submitted to give (--branch, --push) is delivered where its
-repository is on this machine and that is not done yet. Of a task that is undelivered it says that this is
-settled: merged by hand, say.
+    after_help = "The log records who accepted the result. If the task was submitted with --branch or --push and its repository is on
+this machine, the result is delivered unless that is already done. Accepting an undelivered task marks its delivery as
+settled, for example because you merged it manually.
 
 Examples:
   docket accept 3f9c01ab
   docket accept 3f9c01ab --comment \"merged by hand\""
 )]
 pub(crate) struct AcceptArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
-    /// A word about it, for the log
+    /// Comment to record in the log
     #[arg(long, value_name = "TEXT", default_value = "")]
     comment: String,
 }
 
-/// Accepts it.
 pub(crate) async fn run_accept(cx: CliContext, args: AcceptArgs) -> CliResult {
     let access = Coordinator::connect(&cx, AccessMode::Write).await?;
     let run = resolve::resolve_run(&access.client, &args.id).await?;
     let before = access.client.get_task(access.client.get_run(run).await?.task).await?.task;
     let task = access.client.accept(run, &args.comment).await?;
     if !cx.is_json() {
-        display::print_line(&format!("task {}: run {} is accepted", task.id.short(), run.short()));
+        display::print_line(&format!("task {}: accepted run {}", task.id.short(), run.short()));
     }
     let source = delivery::local_source_folder(&task);
     let wanted = task.spec.delivery_mode();
     match (wanted, source) {
-        // Settled by whoever said so.
+        // Accepting an undelivered result settles its delivery.
         _ if before.is_undelivered() => {}
         (DeliveryMode::Patch, _) => {}
         (DeliveryMode::Branch | DeliveryMode::Push, Some(repository)) => {
@@ -58,7 +57,7 @@ pub(crate) async fn run_accept(cx: CliContext, args: AcceptArgs) -> CliResult {
             }
         }
         (DeliveryMode::Branch | DeliveryMode::Push, None) => {
-            display::print_note("its repository is not on this machine; `docket apply` delivers where it is");
+            display::print_note("the repository is not on this machine; run `docket apply` on the machine that has it");
         }
     }
     if cx.is_json() {

@@ -1,4 +1,4 @@
-//! `docket apply`: what a run changed, as a branch of a repository on this machine, or in its files.
+//! `docket apply`: delivers a run's changes as a branch of a local repository, or to its work tree.
 
 use std::path::PathBuf;
 
@@ -17,48 +17,49 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket apply`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "One commit, on a branch of its own; your work tree and your other branches stay as they are. Where the branch
-that the task started from has gone on since, the change is merged onto what it is now. If that conflicts
-nothing is lost: the paths are named, the result is kept on the branch docket/RUN, on the commit it started
-from, and a task that was to give a branch waits as undelivered. Applying twice does nothing the second time.
+    after_help = "Makes one commit on a separate branch; your work tree and your other branches do not change. If the branch that the
+task started from has moved since, the change is merged onto its current state. If that conflicts, nothing is lost: the
+conflicting paths are named, the result is kept on the branch docket/RUN, on the commit it started from, and a task
+submitted with --branch is marked undelivered. Applying twice does nothing the second time.
 
 Examples:
   docket apply 3f9c01ab
   docket apply 3f9c01ab --branch fix/rounding --repo ~/src/shop
   docket apply 3f9c01ab --on-base --branch fix/rounding   merge it yourself
-  docket apply 3f9c01ab --work-tree                       into the files that are checked out, no commit"
+  docket apply 3f9c01ab --work-tree                       change the checked-out files, no commit"
 )]
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
     result: ResultArgs,
-    /// Change the files that are checked out, and commit nothing: all of it, or nothing where it does not fit
+    /// Change the checked-out files without committing: all of the changes, or none if they do not
+    /// apply
     #[arg(long, conflicts_with_all = ["branch", "on_base", "replace"])]
     work_tree: bool,
 }
 
-/// Which result, and where to: for `apply` and `push`.
+/// Selects a result and its destination, for `apply` and `push`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ResultArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
-    /// The branch [default: the task's, or docket/ID]
+    /// Branch to create [default: the task's, or docket/ID]
     #[arg(long, value_name = "NAME")]
     branch: Option<String>,
-    /// The repository [default: the one the task came from]
+    /// Repository [default: the one the task came from]
     #[arg(long, value_name = "DIR")]
     repo: Option<PathBuf>,
-    /// On the commit that the task started from, also where its branch has gone on
+    /// Use the commit that the task started from, even if its branch has moved since
     #[arg(long)]
     on_base: bool,
-    /// Also on top of what another run of the task delivered, though that undoes it
+    /// Deliver even if this undoes what another run of the task delivered
     #[arg(long)]
     replace: bool,
 }
 
-/// A result that was named.
+/// The result that was named.
 pub(crate) struct FoundResult {
     pub(crate) task: TaskRecord,
     pub(crate) run: RunId,
@@ -66,18 +67,18 @@ pub(crate) struct FoundResult {
 }
 
 impl ResultArgs {
-    /// Finds it.
+    /// Looks up the result.
     pub(crate) async fn find(&self, access: &Coordinator) -> CliResult<FoundResult> {
         let run = resolve::resolve_run(&access.client, &self.id).await?;
         let task = access.client.get_task(access.client.get_run(run).await?.task).await?.task;
         let source = task.spec.base.git.as_ref().map(|git| PathBuf::from(&git.source));
         let repository = self.repo.clone().or(source).ok_or_else(|| {
-            CliError::new(ExitKind::Refused, "the task has no repository; name one with --repo")
+            CliError::new(ExitKind::Refused, "the task has no repository; specify one with --repo")
         })?;
         Ok(FoundResult { task, run, repository })
     }
 
-    /// What is asked of it.
+    /// Builds the delivery request.
     pub(crate) fn delivery_request<'a>(&self, found: &'a FoundResult) -> DeliveryRequest<'a> {
         let ask = DeliveryRequest::new(&found.task, found.run, &found.repository);
         let branch = self.branch.clone().unwrap_or_else(|| ask.branch.clone());
@@ -85,7 +86,7 @@ impl ResultArgs {
     }
 }
 
-/// Makes the branch, or changes the files.
+/// Creates the branch, or changes the work tree.
 pub(crate) async fn run_apply(cx: CliContext, args: ApplyArgs) -> CliResult {
     let access = match args.work_tree {
         true => Coordinator::connect_for_reading(&cx, &args.result.id).await?,
@@ -96,8 +97,8 @@ pub(crate) async fn run_apply(cx: CliContext, args: ApplyArgs) -> CliResult {
         let (result, _) = delivery::build_run_result(&cx, &access.client, found.run).await?;
         let applied = result.apply_to_files(&found.repository).await.map_err(|error| {
             let message = format!(
-                "the files that are checked out are as they were: {error}; commit or stash what you changed there, or \
-                 give it a branch with --branch NAME"
+                "the checked-out files were not changed: {error}; commit or stash your changes, or \
+                 create a branch with --branch NAME"
             );
             CliError { exit: ExitKind::Refused, error: anyhow::Error::new(error).context(message) }
         })?;
@@ -110,7 +111,7 @@ pub(crate) async fn run_apply(cx: CliContext, args: ApplyArgs) -> CliResult {
         } else {
             let already = if applied { "" } else { " already" };
             display::print_line(&format!(
-                "the files of {place} have{already} what run {} changed",
+                "the files in {place}{already} have the changes of run {}",
                 found.run.short()
             ));
         }

@@ -1,4 +1,4 @@
-//! Commands by which a person takes a result or does not.
+//! Commands for reviewing a result: accept, reject, apply, push.
 
 pub(crate) mod accept;
 pub(crate) mod apply;

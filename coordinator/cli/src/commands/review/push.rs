@@ -1,4 +1,4 @@
-//! `docket push`: what a run changed, as a branch of its repository's remote.
+//! `docket push`: pushes a run's changes as a branch to the repository's remote.
 
 use crate::{
     commands::review::apply::ResultArgs,
@@ -8,13 +8,13 @@ use crate::{
     output::error::{CliResult, ExitKind},
 };
 
-/// Flags.
+/// Command-line arguments of `docket push`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Makes the branch in the repository, as `docket apply` does, and pushes it from there: run it on the machine
-that has the repository. Keys and credential helpers are your own git's; of the repository's settings only
-the remote's address is used, and its hooks do not run. Nothing is ever forced: a remote branch that holds
-other work stays. A push that was broken off is safe to repeat.
+    after_help = "Creates the branch in the repository, as `docket apply` does, and pushes it from there: run this on the machine that
+has the repository. Keys and credential helpers are those of your own git; of the repository's settings only the
+remote's address is used, and its hooks do not run. docket never force-pushes: a remote branch with other work is left
+alone. An interrupted push is safe to repeat.
 
 Examples:
   docket push 3f9c01ab
@@ -23,12 +23,11 @@ Examples:
 pub(crate) struct PushArgs {
     #[command(flatten)]
     result: ResultArgs,
-    /// The remote [default: `delivery.remote` of docket.toml, origin]
+    /// Remote [default: `delivery.remote` of docket.toml, origin]
     #[arg(long, value_name = "NAME")]
     remote: Option<String>,
 }
 
-/// Pushes it.
 pub(crate) async fn run_push(cx: CliContext, args: PushArgs) -> CliResult {
     let access = Coordinator::connect(&cx, AccessMode::Write).await?;
     let found = args.result.find(&access).await?;

@@ -1,4 +1,4 @@
-//! `docket reject`: a person does not take a result; a new run goes on from it and is told why.
+//! `docket reject`: rejects a result; a new run continues from it with the reason.
 
 use docket_schema::task::{DeliveryBlockedReason, ResultReview, TaskDeliveryBlocked, TaskRecord};
 use docket_worker::client::CoordinatorClient;
@@ -17,29 +17,29 @@ use crate::{
     },
 };
 
-/// Longest patch of what came meanwhile that a model is told: more would leave no room for the comment.
+/// Size limit of the upstream patch shown to the model: a longer one would leave no room for the
+/// comment.
 const PATCH_BYTES_MAX: usize = 16 * 1024;
 
-/// Flags.
+/// Command-line arguments of `docket reject`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A new run of the same task goes on from the last turn, with all that was done so far, and reads the comment
-before it decides anything. What it comes to is delivered on top of what was delivered before. Where the result conflicts
-with what came onto its branch meanwhile, and the repository is on this machine, it also reads what that is. It
-still works on the files as they were when the task began.
+    after_help = "A new run of the same task continues from the last turn, with everything done so far, and reads the comment before its
+next decision. Its result is delivered on top of what was delivered before. If the result conflicts with upstream changes
+on its branch, and the repository is on this machine, the run also sees those changes. It still works on the files as
+they were when the task started.
 
 Examples:
   docket reject 3f9c01ab --comment \"The flag is named --iso, and the README says nothing of it.\""
 )]
 pub(crate) struct RejectArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
-    /// What is wrong, for the model
+    /// What is wrong, addressed to the model
     #[arg(long, value_name = "TEXT")]
     comment: String,
 }
 
-/// Rejects it.
 pub(crate) async fn run_reject(cx: CliContext, args: RejectArgs) -> CliResult {
     let access = Coordinator::connect(&cx, AccessMode::Write).await?;
     let run = resolve::resolve_run(&access.client, &args.id).await?;
@@ -53,7 +53,7 @@ pub(crate) async fn run_reject(cx: CliContext, args: RejectArgs) -> CliResult {
         && accepted.run == run
     {
         let by = display::sanitize_line(&accepted.by).into_owned();
-        display::print_note(&format!("{by} had accepted it; it is rejected all the same"));
+        display::print_note(&format!("{by} had accepted it; rejected anyway"));
     }
     let made = access.client.reject(run, &args.comment, beside).await?;
     if cx.is_json() {
@@ -64,14 +64,14 @@ pub(crate) async fn run_reject(cx: CliContext, args: RejectArgs) -> CliResult {
         resume::print_resumed(&cx, &made);
     }
     if access.is_local() {
-        display::print_note("nobody works here now; `docket up` starts workers");
+        display::print_note("no workers are running; start them with `docket up`");
     }
     access.close().await?;
     Ok(ExitKind::Ok)
 }
 
-/// What the result conflicts with, for the model: its workspace shows the files as they were when the task began, and
-/// what came onto the branch meanwhile it sees nowhere else.
+/// Describes the upstream changes that the result conflicts with. The model cannot see them
+/// otherwise: its workspace has the files as they were when the task started.
 async fn describe_conflict(
     cx: &CliContext,
     client: &CoordinatorClient,

@@ -1,4 +1,4 @@
-//! `docket blame`: which turn wrote each line of a file.
+//! `docket blame`: shows which turn wrote each line of a file.
 
 use std::{collections::BTreeMap, ffi::OsString, fmt::Write as _};
 
@@ -27,16 +27,16 @@ use crate::{
     },
 };
 
-/// Columns that the left side, which says who wrote a line, takes at most: the line itself matters as much.
+/// Maximum width of the author column, so that the line itself has room.
 const AUTHOR_COLUMNS_MAX: usize = 64;
 
-/// Flags.
+/// Command-line arguments of `docket blame`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each line of the file is shown with the turn that wrote it, what the run was about, the tool call
-and the model's first words in that turn; `base` is what the run started from. Of a forked or resumed
-run, lines that a parent wrote name the parent. A file that was renamed is new at its new name. With
---json each line of output is one line of the file.
+    after_help = "Shows each line of the file with the turn that wrote it, the run's task, the tool call and the first words of the
+model in that turn; `base` is the commit the run started from. In a forked or resumed run, lines written by a parent
+name the parent. A renamed file counts as new under its new name. With --json, each line of output is one line of the
+file.
 
 Examples:
   docket blame 3f9c01ab src/main.rs
@@ -44,44 +44,43 @@ Examples:
   docket blame 3f9c01ab src/main.rs --json | jq 'select(.turn == 4)'"
 )]
 pub(crate) struct BlameArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
-    /// A file in the run's workspace
+    /// File in the run's workspace
     path: OsString,
-    /// As it was after this turn [default: the last]
+    /// State after turn N [default: the last turn]
     #[arg(long, value_name = "N")]
     turn: Option<u32>,
 }
 
-/// A line as `--json` shows it: flat, and stable.
+/// A line in the output of `--json`; flat and stable.
 #[derive(Debug, Serialize)]
 struct BlameRow<'a> {
     run: RunId,
     path: &'a WorkspacePath,
-    /// From 1.
+    /// Line number, starting at 1.
     line: usize,
-    /// The turn that wrote it; null for the base.
+    /// The turn that wrote the line; null for the base.
     turn: Option<u32>,
-    /// The run in whose log that turn stands; null for the base.
+    /// The run whose log contains that turn; null for the base.
     by_run: Option<RunId>,
     seq: Option<Seq>,
     phase: Option<&'static str>,
-    /// The tools, checks or people that may have written it, in order.
+    /// The tools, checks or people that may have written the line, in order.
     by: Vec<String>,
-    /// The ids of the tool calls among them.
+    /// IDs of the tool calls among them.
     calls: Vec<String>,
-    /// The model's first words in that turn.
+    /// The first words of the model in that turn.
     said: Option<&'a str>,
-    /// Without its line feed.
+    /// The line without its line feed.
     text: Content,
 }
 
-/// Shows who wrote what.
 pub(crate) async fn run_blame(cx: CliContext, args: BlameArgs) -> CliResult {
     let Some(path) = parse_tree_path(&args.path)? else {
         return Err(CliError::new(
             ExitKind::Usage,
-            "`.` is a folder, and only files have lines; name a file",
+            "`.` is a folder; specify a file",
         ));
     };
     let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
@@ -110,7 +109,7 @@ pub(crate) async fn run_blame(cx: CliContext, args: BlameArgs) -> CliResult {
 }
 
 fn blame_error(path: &WorkspacePath, error: BlameError) -> CliError {
-    let message = format!("`{}` cannot be blamed: {error}", display::sanitize_line(&path.to_string()));
+    let message = format!("cannot blame `{}`: {error}", display::sanitize_line(&path.to_string()));
     match error {
         BlameError::Contents(cause) => {
             let error = anyhow::Error::from(cause).context(message);
@@ -130,11 +129,11 @@ fn path_changes_until(
     let end = past.history.turn(after.turn).fail_as(ExitKind::NotFound)?.events.end;
     let touches = path_changes(&past.history.events()[..end], path);
     touches.fail_with(ExitKind::EngineMissing, || {
-        format!("an event of run {} cannot be read by this build", past.run.short())
+        format!("this build cannot read an event of run {}", past.run.short())
     })
 }
 
-/// What may have written it, in few words.
+/// Describes briefly what may have written a line.
 fn describe_cause(cause: &ChangeCause) -> String {
     match cause {
         ChangeCause::ToolCall(tool) => event_format::format_tool_call(tool),
@@ -194,7 +193,7 @@ fn print_blame(cx: &CliContext, past: &RecordedRun, lines: &[BlamedLine], touche
     let digits = lines.len().to_string().len();
     let mut last = None;
     for (at, line) in lines.iter().enumerate() {
-        // Who wrote a block of lines is said at its first.
+        // The author is shown on the first line of a block only.
         let head = if last == Some(line.change_index) { "" } else { heads[&line.change_index].as_str() };
         last = Some(line.change_index);
         let pad = " ".repeat(width - head.width());
@@ -206,7 +205,7 @@ fn print_blame(cx: &CliContext, past: &RecordedRun, lines: &[BlamedLine], touche
     }
 }
 
-/// Who wrote a block of lines.
+/// Describes the author of a block of lines.
 fn describe_author(past: &RecordedRun, touch: Option<&PathChangeEvent>) -> String {
     let Some(touch) = touch else { return "base".to_owned() };
     let mut head = format!("turn {}", touch.turn);

@@ -1,4 +1,4 @@
-//! `docket cat`: a file as it was after a turn, byte for byte; a folder as a list.
+//! `docket cat`: prints a file exactly as it was after a turn, or lists a folder.
 
 use crate::history::file_view::{build_file_view, entry_size, octal_mode};
 use std::{ffi::OsString, io::IsTerminal as _};
@@ -19,31 +19,30 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket cat`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A file goes to standard output byte for byte; on a terminal, characters that it would obey are shown
-instead, unless --raw is given. Of a symbolic link the target is printed; a folder is listed.
+    after_help = "A file is written to standard output byte for byte; on a terminal, control characters are escaped unless --raw is
+given. For a symbolic link the target is printed; a folder is listed.
 
 Examples:
   docket cat 3f9c01ab src/main.rs
   docket cat 3f9c01ab --turn 4 src/main.rs > main-at-4.rs
-  docket cat 3f9c01ab --turn 0 .               the tree that turn 1 found"
+  docket cat 3f9c01ab --turn 0 .               the tree at the start of turn 1"
 )]
 pub(crate) struct CatArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
-    /// A path in the run's workspace; `.` is its root
+    /// Path in the run's workspace; `.` is its root
     path: OsString,
-    /// As it was after this turn [default: the last]
+    /// State after turn N [default: the last turn]
     #[arg(long, value_name = "N")]
     turn: Option<u32>,
-    /// On a terminal too, the bytes as they are
+    /// Write the exact bytes even to a terminal
     #[arg(long)]
     raw: bool,
 }
 
-/// Prints it.
 pub(crate) async fn run_cat(cx: CliContext, args: CatArgs) -> CliResult {
     let path = parse_tree_path(&args.path)?;
     let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
@@ -60,7 +59,7 @@ pub(crate) async fn run_cat(cx: CliContext, args: CatArgs) -> CliResult {
         PathState::File(entry) | PathState::Link(entry) => {
             let blobs = RemoteBlobs(&access.client);
             let read = ContentReader::new(&past.base, &blobs).read_entry(&entry).await;
-            Some(read.fail_with(ExitKind::Failed, || "the recorded content cannot be read".to_owned())?)
+            Some(read.fail_with(ExitKind::Failed, || "cannot read the recorded content".to_owned())?)
         }
         PathState::Folder { .. } => None,
     };
@@ -79,7 +78,7 @@ pub(crate) async fn run_cat(cx: CliContext, args: CatArgs) -> CliResult {
     match standing {
         PathState::File(_) => print_bytes(&bytes, args.raw),
         PathState::Link(_) => {
-            display::print_note("a symbolic link; its target is:");
+            display::print_note("symbolic link to:");
             print_bytes(&bytes, args.raw);
             display::print_note("");
         }
@@ -99,7 +98,7 @@ fn print_bytes(bytes: &[u8], raw: bool) {
 
 fn print_folder(cx: &CliContext, children: &[FolderEntry]) {
     if children.is_empty() {
-        display::print_note("an empty folder");
+        display::print_note("empty folder");
         return;
     }
     let mut table = TextTable::new(&["MODE", "BYTES", "NAME"]);

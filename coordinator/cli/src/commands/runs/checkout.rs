@@ -1,7 +1,7 @@
-//! `docket checkout`: a folder with the workspace of a run as it was after a turn.
+//! `docket checkout`: writes a run's workspace, as it was after a turn, into a folder.
 //!
-//! The folder is made beside its place under another name and put there when its tree is proven, so that
-//! nobody ever finds half of one.
+//! The folder is built under a temporary name next to its destination and moved into place once its
+//! tree hash is verified, so a partial folder is never visible.
 
 use std::{
     fs, io,
@@ -25,17 +25,16 @@ use crate::{
     },
 };
 
-/// So many names of what is in the way, or missing, are told: enough to recognize it.
+/// Maximum number of names listed of existing or missing files.
 const NAMED_MAX: usize = 5;
 
-/// Flags.
+/// Command-line arguments of `docket checkout`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "All files come back to the byte: untracked ones, modes, links, empty folders, and what the model did
-with git (commits, stashes, branches). Modes lose what your umask takes away. The folder needs
-nothing of docket afterwards. Its tree hash is compared with the recorded one before it is there.
-Files that git ignores were never recorded. A file with several names (hard links) comes back as so
-many files with the same content.
+    after_help = "Restores every file byte for byte: untracked files, modes, links, empty folders, and what the model did with git
+(commits, stashes, branches). Your umask applies to the modes. The folder does not depend on docket afterwards. Its
+tree hash is compared with the recorded one before it is moved into place. Files that git ignores were never recorded.
+A file with several names (hard links) is restored as separate files with the same content.
 
 Examples:
   docket checkout 3f9c01ab /tmp/look
@@ -43,19 +42,19 @@ Examples:
   cd /tmp/look && git log --oneline && git status"
 )]
 pub(crate) struct CheckoutArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
-    /// The folder to make; it must be empty or not there
+    /// Folder to create; it must be empty or not exist
     dir: PathBuf,
-    /// As it was after this turn [default: the last]
+    /// State after turn N [default: the last turn]
     #[arg(long, value_name = "N")]
     turn: Option<u32>,
-    /// Replace the folder and all that is in it
+    /// Replace the folder and everything in it
     #[arg(long)]
     force: bool,
 }
 
-/// Makes the folder.
+/// Creates the folder.
 pub(crate) async fn run_checkout(cx: CliContext, args: CheckoutArgs) -> CliResult {
     let place = CheckoutTarget::inspect(&cx, &args.dir, args.force)?;
     let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
@@ -90,7 +89,7 @@ async fn build_checkout(
     let options = WorkspaceOptions::new(cx.home.ensure_folder("cache")?);
     let made = checkout(making.path(), past.base(), &target, &RemoteBlobs(&access.client), &options).await;
     let made = made.fail_with(ExitKind::Failed, || {
-        format!("turn {} of run {} cannot be checked out", after.turn, past.run.short())
+        format!("cannot check out turn {} of run {}", after.turn, past.run.short())
     })?;
     fs::set_permissions(making.path(), permissions)
         .fail_with(ExitKind::Failed, || format!("cannot set the mode of {}", making.path().display()))?;
@@ -115,17 +114,17 @@ fn print_checkout(
     let dir = display::sanitize_line(&place.dir.to_string_lossy()).into_owned();
     let short = past.run.short();
     display::print_line(&format!(
-        "{dir} is run {short} after turn {}: {} files, tree {}",
+        "checked out run {short} after turn {} to {dir}: {} files, tree {}",
         after.turn, made.files, made.tree
     ));
     if !made.missing.is_empty() {
         let names = quote_names(made.missing.iter().map(|left| left.path.to_string()));
-        display::print_note(&format!("never recorded, so not there: {names}"));
+        display::print_note(&format!("not restored because they were never recorded: {names}"));
     }
     if !made.obeyed_by_git.is_empty() {
         let names = quote_names(made.obeyed_by_git.iter().map(ToString::to_string));
         display::print_note(&format!(
-            "the run wrote {names}: git obeys that when you run it there; read it first"
+            "the run wrote {names}, which git will use when you run it there; review these files first"
         ));
     }
 }
@@ -138,17 +137,17 @@ fn quote_names(names: impl Iterator<Item = String>) -> String {
     }
 }
 
-/// Where the folder goes.
+/// The destination folder.
 struct CheckoutTarget {
     dir: PathBuf,
-    /// What stands there now.
+    /// Current state of the destination.
     state: TargetState,
 }
 
 enum TargetState {
     Missing,
     Empty,
-    /// To be replaced, for somebody said so.
+    /// It exists and is replaced because --force was given.
     Replaced,
 }
 
@@ -157,26 +156,26 @@ impl CheckoutTarget {
         let shown = display::sanitize_line(&dir.to_string_lossy()).into_owned();
         let refuse = |message: String| Err(CliError::new(ExitKind::Refused, message));
         let dir = std::path::absolute(dir)?;
-        // Its place is its parent's entry of its name, and such a path ends with none.
+        // Moving into place renames an entry of the parent, so the path must end with a name.
         if dir.parent().is_some() && dir.file_name().is_none() {
             let message =
-                format!("{shown} ends with `..`, which names no folder of its own; write its real path");
+                format!("{shown} ends with `..`; specify the folder by its real path");
             return Err(CliError::new(ExitKind::Usage, message));
         }
         let there = match fs::symlink_metadata(&dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => TargetState::Missing,
             Err(error) => {
-                return Err(error).fail_with(ExitKind::Failed, || format!("cannot look at {shown}"));
+                return Err(error).fail_with(ExitKind::Failed, || format!("cannot access {shown}"));
             }
             Ok(meta) if !meta.is_dir() => {
-                return refuse(format!("{shown} is there and is no folder; name another"));
+                return refuse(format!("{shown} exists and is not a folder; choose another"));
             }
             Ok(_) => {
                 let names = fs::read_dir(&dir).and_then(|all| {
                     all.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
                         .collect::<io::Result<Vec<String>>>()
                 });
-                let mut names = names.fail_with(ExitKind::Failed, || format!("cannot look into {shown}"))?;
+                let mut names = names.fail_with(ExitKind::Failed, || format!("cannot list {shown}"))?;
                 names.sort();
                 match (names.is_empty(), force) {
                     (true, _) => TargetState::Empty,
@@ -184,7 +183,7 @@ impl CheckoutTarget {
                     (false, false) => {
                         let names = quote_names(names.into_iter());
                         return refuse(format!(
-                            "{shown} is not empty, it holds {names}; --force removes all that is in it"
+                            "{shown} is not empty, it contains {names}; use --force to replace everything in it"
                         ));
                     }
                 }
@@ -193,31 +192,31 @@ impl CheckoutTarget {
         if matches!(there, TargetState::Replaced)
             && let Some(why) = protected_reason(cx, &dir)
         {
-            return refuse(format!("{shown} {why} and is not replaced, --force or not; name another folder"));
+            return refuse(format!("{shown} {why} and is never replaced, even with --force; choose another folder"));
         }
         Ok(Self { dir, state: there })
     }
 
-    /// Refuses to replace the repository that the run's task came from.
+    /// Refuses to replace the repository of the run's task.
     fn check_source_repository(&self, past: &RecordedRun) -> CliResult<()> {
         let source = past.base().git.as_ref().map(|git| PathBuf::from(&git.source));
         match self.state {
             TargetState::Replaced if source.is_some_and(|source| contains_path(&self.dir, &source)) => {
                 let dir = display::sanitize_line(&self.dir.to_string_lossy()).into_owned();
                 let message =
-                    format!("{dir} holds the repository that the task came from; name another folder");
+                    format!("{dir} contains the repository that the task came from; choose another folder");
                 Err(CliError::new(ExitKind::Refused, message))
             }
             TargetState::Missing | TargetState::Empty | TargetState::Replaced => Ok(()),
         }
     }
 
-    /// A folder next to the place, closed to others while it is filled, and the permissions it gets in the end.
+    /// Creates a private staging folder next to the destination; returns it with the final permissions.
     fn create_staging_dir(&self) -> CliResult<(tempfile::TempDir, fs::Permissions)> {
         let parent = self.dir.parent().unwrap_or(Path::new("/"));
-        let failed = || format!("cannot make a folder in {}; check its permissions", parent.display());
+        let failed = || format!("cannot create a folder in {}; check its permissions", parent.display());
         fs::create_dir_all(parent).fail_with(ExitKind::Failed, failed)?;
-        // As any new folder, under the caller's umask.
+        // Like any new folder, subject to the caller's umask.
         let usual = fs::Permissions::from_mode(0o777);
         let made = tempfile::Builder::new().prefix(".docket-checkout-").permissions(usual).tempdir_in(parent);
         let made = made.fail_with(ExitKind::Failed, failed)?;
@@ -228,10 +227,10 @@ impl CheckoutTarget {
         Ok((made, permissions))
     }
 
-    /// Puts what was made into its place.
+    /// Moves the staging folder into place.
     fn move_into_place(&self, made: tempfile::TempDir) -> CliResult<()> {
         let failed =
-            || format!("cannot put the folder to {}; name one that is not there", self.dir.display());
+            || format!("cannot move the folder to {}; choose one that does not exist", self.dir.display());
         let old = match self.state {
             TargetState::Missing | TargetState::Empty => None,
             TargetState::Replaced => {
@@ -244,11 +243,11 @@ impl CheckoutTarget {
         };
         if let Err(error) = fs::rename(made.path(), &self.dir) {
             if let Some(grave) = &old {
-                // Where it cannot go back either, its guard must not remove it.
+                // If the old folder cannot be moved back either, its guard must not delete it.
                 if fs::rename(grave.path().join("old"), &self.dir).is_err() {
                     let kept = old.map(tempfile::TempDir::keep).unwrap_or_default();
                     let message = format!(
-                        "cannot put the folder to its place; what was there is in {}",
+                        "cannot move the folder into place; its old contents are in {}",
                         kept.display()
                     );
                     return Err(error).fail_with(ExitKind::Failed, || message);
@@ -256,28 +255,28 @@ impl CheckoutTarget {
             }
             return Err(error).fail_with(ExitKind::Failed, failed);
         }
-        // It has another name now, so there is nothing left for the guard to remove.
+        // The folder was renamed, so there is nothing left for the guard to remove.
         let _moved = made.keep();
         Ok(())
     }
 }
 
-/// Why a folder is never replaced, if so: what it holds is more than somebody may have meant.
+/// Returns why a folder must never be replaced, if it contains more than the user can have meant.
 fn protected_reason(cx: &CliContext, dir: &Path) -> Option<&'static str> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let here = std::env::current_dir().ok();
     if dir.parent().is_none() {
-        Some("is the root of this machine's files")
+        Some("is the root of the file system")
     } else if home.is_some_and(|home| contains_path(dir, &home)) {
-        Some("holds your home folder")
+        Some("contains your home folder")
     } else if contains_path(dir, cx.home.path()) {
-        Some("holds docket's own home")
+        Some("contains docket's home")
     } else {
-        here.is_some_and(|here| contains_path(dir, &here)).then_some("holds the folder you are in")
+        here.is_some_and(|here| contains_path(dir, &here)).then_some("contains the current folder")
     }
 }
 
-/// Whether `inner` lies in `dir`, or is it, links on the way resolved.
+/// Whether `inner` is `dir` or lies inside it, with links resolved.
 fn contains_path(dir: &Path, inner: &Path) -> bool {
     match (fs::canonicalize(dir), fs::canonicalize(inner)) {
         (Ok(dir), Ok(inner)) => inner.starts_with(dir),

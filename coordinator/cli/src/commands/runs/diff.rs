@@ -1,4 +1,4 @@
-//! `docket diff`: what differs between two moments of a run, as `git apply` takes it.
+//! `docket diff`: the difference between two points of a run, as a patch for `git apply`.
 
 mod render;
 
@@ -15,64 +15,62 @@ use crate::{
     },
 };
 
-/// Paths changed by hand that a note names: a line or two of them.
+/// Maximum number of manually changed paths that the note lists.
 const BY_HAND_SHOWN_MAX: usize = 5;
 
-/// Flags.
+/// Command-line arguments of `docket diff`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The patch goes to standard output, byte for byte; on a terminal, characters that it would obey are
-shown instead. Without --turn, --from and --to it is what the run
-changed since its base; a turn that has not ended is shown as far as it went. Turn 0 is what came
-before the first: the setup commands. What a person changed in `docket shell` where a turn ended is no
-work of that turn: --turn leaves it out and says so, --by-hand shows it alone. What git cannot hold
-(empty folders, modes other than 644 and 755) is named on standard error.
+    after_help = "Writes the patch to standard output byte for byte; on a terminal, control characters are escaped. Without --turn, --from
+and --to, it shows what the run changed since its base; an unfinished turn is shown as far as it got. Turn 0 is what
+happened before the first turn: the setup commands. Changes that a person made in `docket shell` at the end of a turn are
+not part of that turn: --turn leaves them out with a note, --by-hand shows only them. Changes that git cannot represent
+(empty folders, modes other than 644 and 755) are named on standard error.
 
 Examples:
   docket diff 3f9c01ab
   docket diff 3f9c01ab | git apply
   docket diff 3f9c01ab --turn 4                what turn 4 changed
-  docket diff 3f9c01ab --turn 4 --by-hand      what a person changed where turn 4 ended
-  docket diff 3f9c01ab --from 4 --to 9 --stat  what the turns 5 to 9 changed, in lines"
+  docket diff 3f9c01ab --turn 4 --by-hand      what a person changed at the end of turn 4
+  docket diff 3f9c01ab --from 4 --to 9 --stat  line counts of turns 5 to 9"
 )]
 pub(crate) struct DiffArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
-    /// Only what this turn changed
+    /// Show only what this turn changed
     #[arg(long, value_name = "N", conflicts_with_all = ["from", "to"])]
     turn: Option<u32>,
-    /// Only what a person changed by hand where that turn ended
+    /// Show only what a person changed at the end of that turn
     #[arg(long, requires = "turn")]
     by_hand: bool,
-    /// Begin with the tree after this turn [default: the base]
+    /// Start from the tree after turn A [default: the base]
     #[arg(long, value_name = "A")]
     from: Option<u32>,
-    /// End with the tree after this turn [default: the last]
+    /// End with the tree after turn B [default: the last turn]
     #[arg(long, value_name = "B")]
     to: Option<u32>,
-    /// Lines added and removed in each file, no patch
+    /// Show only the lines added and removed in each file
     #[arg(long, conflicts_with = "name_only")]
     stat: bool,
-    /// The paths that differ, no patch
+    /// Show only the paths that differ
     #[arg(long)]
     name_only: bool,
-    /// With --name-only: paths byte for byte, each ended by a zero byte
+    /// With --name-only: print exact paths, each terminated by a zero byte
     #[arg(short = 'z', long, requires = "name_only")]
     null: bool,
 }
 
-/// Two trees of a run, and how they are named.
+/// Two trees of a run and the turns they belong to.
 struct ComparedTrees {
-    /// The turns after which they stood; `None` = the base.
+    /// The turns after which the trees were recorded; `None` is the base.
     from: Option<u32>,
     to: u32,
     old: Manifest,
     new: Manifest,
-    /// Of a single turn: what a person changed by hand where it ended.
+    /// With a single turn: paths that a person changed at its end.
     by_hand: Vec<WorkspacePath>,
 }
 
-/// Prints the difference.
 pub(crate) async fn run_diff(cx: CliContext, args: DiffArgs) -> CliResult {
     let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
     let run = resolve::resolve_run(&access.client, &args.id).await?;
@@ -117,8 +115,8 @@ fn note_by_hand(args: &DiffArgs, compared: &ComparedTrees, short: &str) {
     let more = compared.by_hand.len() - names.len();
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     display::print_note(&format!(
-        "changed by hand where turn {turn} ended, not shown: {}{more}; \
-         `docket diff {short} --turn {turn} --by-hand` shows it",
+        "changed manually at the end of turn {turn}, not shown: {}{more}; \
+         use `docket diff {short} --turn {turn} --by-hand`",
         display::sanitize_line(&names.join(", "))
     ));
 }
@@ -142,7 +140,7 @@ async fn print_diff(
     if diff.paths().is_empty() {
         let what = match (args.turn, compared.from) {
             (Some(turn), _) if args.by_hand => {
-                format!("nobody changed anything by hand in turn {turn} of run {short}")
+                format!("no manual changes in turn {turn} of run {short}")
             }
             (Some(turn), _) => format!("turn {turn} of run {short} changed nothing"),
             (None, Some(from)) => {

@@ -1,5 +1,5 @@
-//! `docket export`: a run as a file: docket's own format, which another installation can import, or one
-//! that other programs read.
+//! `docket export`: writes a run to a file, in docket's own format for import elsewhere or in one
+//! for other programs.
 
 mod predictions;
 
@@ -19,16 +19,16 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// Flags.
+/// Command-line arguments of `docket export`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Formats:
-  docket  all events of the run and of its task, its parents' shared part first, and every blob they name;
-          `docket import` takes it in elsewhere. One zstd stream of JSON Lines; --plain leaves it uncompressed
-  atif    an ATIF v1.7 trajectory: what was said, called and answered, with tokens and costs
-  jsonl   one event a line, decoded, with long texts in their place
-  otlp    the run as spans (OTLP's JSON), without prompts, answers and outputs: for a collector's /v1/traces
+  docket  all events of the run and its task, shared parent history first, and every blob they reference;
+          `docket import` reads it. A zstd stream of JSON Lines; --plain leaves it uncompressed
+  atif    an ATIF v1.7 trajectory: messages, tool calls and results, with tokens and costs
+  jsonl   one decoded event per line, with long texts inline
+  otlp    the run as spans (OTLP JSON) without prompts, replies and outputs, for a collector's /v1/traces
 
-Nothing is redacted: snapshots hold files as they were. The file is readable by its owner alone.
+Nothing is redacted: snapshots contain files as they were. Only the owner can read the file.
 
 Examples:
   docket export 3f9c01ab -o run.docket
@@ -37,52 +37,51 @@ Examples:
   docket export 3f9c01ab --format jsonl | jq -r .kind
   docket export --predictions --batch lite > preds.jsonl")]
 pub(crate) struct ExportArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     #[arg(required_unless_present = "predictions", conflicts_with = "predictions")]
     id: Option<String>,
-    /// In place of a run: the patches of completed SWE-bench tasks, as its harness reads predictions
+    /// Instead of a run: the patches of completed SWE-bench tasks, in the format of its harness
     #[arg(long, conflicts_with_all = ["format", "plain", "text_bytes"])]
     predictions: bool,
-    /// With --predictions: those of this batch, by its name or its id
+    /// With --predictions: only this batch (name or ID)
     #[arg(long, value_name = "BATCH", requires = "predictions", conflicts_with = "id")]
     batch: Option<String>,
-    /// With --predictions: what the model is called there [default: as docket does]
+    /// With --predictions: the model name to write [default: docket's name for it]
     #[arg(long, value_name = "NAME", requires = "predictions", conflicts_with = "id")]
     model_name: Option<String>,
-    /// Where to write it; `-` is standard output [default: -]
+    /// File to write; `-` is standard output [default: -]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// What is written
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: ExportFormat,
-    /// With --format docket: text that can be read and compared, not compressed
+    /// With --format docket: write uncompressed text that can be read and compared
     #[arg(long)]
     plain: bool,
-    /// With --format atif and jsonl: longest text put in its place, in bytes; longer ones are cut
+    /// With --format atif and jsonl: maximum size of an inline text in bytes; longer ones are truncated
     #[arg(long, value_name = "BYTES", default_value_t = TEXT_BYTES_DEFAULT)]
     text_bytes: usize,
 }
 
-/// Writes it.
 pub(crate) async fn run_export(cx: CliContext, args: ExportArgs) -> CliResult {
     if args.plain && args.format != ExportFormat::Docket {
         return Err(CliError::new(
             ExitKind::Usage,
-            "--plain is for --format docket; the others are text anyway",
+            "--plain applies only to --format docket; the other formats are always text",
         ));
     }
     let output = args.output.as_deref().filter(|path| path.as_os_str() != "-");
     let is_binary = args.format == ExportFormat::Docket && !args.predictions;
     if cx.is_json() && output.is_none() && is_binary {
-        let message = "--json tells of the file that was written, and standard output would be that file; name \
-                       one with -o FILE";
+        let message = "--json describes the written file and cannot be combined with standard output; specify \
+                       a file with -o FILE";
         return Err(CliError::new(ExitKind::Usage, message));
     }
     let to_terminal = output.is_none() && std::io::IsTerminal::is_terminal(&std::io::stdout());
     if to_terminal && is_binary && !args.plain {
         return Err(CliError::new(
             ExitKind::Usage,
-            "the file is not for a terminal; name one with -o FILE, or take --plain",
+            "refusing to write binary data to a terminal; specify a file with -o FILE, or use --plain",
         ));
     }
     let access = match &args.id {
@@ -93,7 +92,7 @@ pub(crate) async fn run_export(cx: CliContext, args: ExportArgs) -> CliResult {
         Some(id) => Some(resolve::resolve_run(&access.client, id).await?),
         None => None,
     };
-    // Beside its goal first: a file is there whole or not at all, whatever happens meanwhile.
+    // Written to a temporary file first, so that the destination is complete or absent at any time.
     let folder = match output {
         Some(path) => path
             .parent()
@@ -129,8 +128,8 @@ pub(crate) async fn run_export(cx: CliContext, args: ExportArgs) -> CliResult {
         if cx.is_json() {
             display::print_json(&serde_json::json!({ "file": path, "bytes": bytes, "predictions": count }));
         } else {
-            let are = if count == 1 { "prediction is" } else { "predictions are" };
-            display::print_line(&display::sanitize_line(&format!("{count} {are} in {}", path.display())));
+            let are = if count == 1 { "prediction" } else { "predictions" };
+            display::print_line(&display::sanitize_line(&format!("wrote {count} {are} to {}", path.display())));
         }
         return Ok(ExitKind::Ok);
     };
@@ -141,7 +140,7 @@ pub(crate) async fn run_export(cx: CliContext, args: ExportArgs) -> CliResult {
     } else {
         let counts = format!("{} events and {} blobs", written.events, written.blobs);
         display::print_line(&display::sanitize_line(&format!(
-            "run {} is in {}: {counts}, {bytes} bytes",
+            "exported run {} to {}: {counts}, {bytes} bytes",
             run.short(),
             path.display()
         )));
@@ -149,7 +148,8 @@ pub(crate) async fn run_export(cx: CliContext, args: ExportArgs) -> CliResult {
     Ok(ExitKind::Ok)
 }
 
-/// Puts the file where it belongs. It stays its owner's alone: files of a repository are in it.
+/// Moves the file into place. Only its owner can read it, because it contains files of a
+/// repository.
 fn persist_file(file: tempfile::NamedTempFile, path: &std::path::Path) -> CliResult<()> {
     let failed = || format!("cannot write {}", path.display());
     file.as_file().sync_all().fail_with(ExitKind::Failed, failed)?;
@@ -162,13 +162,13 @@ fn copy_to_stdout(mut file: std::fs::File, to_terminal: bool) -> CliResult {
     if to_terminal {
         let mut text = Vec::new();
         file.read_to_end(&mut text).fail_as(ExitKind::Failed)?;
-        // Texts of models and files; on a terminal they would be obeyed.
+        // Texts of models and files could contain control sequences, so they are escaped on a terminal.
         display::print_line(&display::sanitize_text(&String::from_utf8_lossy(&text)));
         return Ok(ExitKind::Ok);
     }
     match std::io::copy(&mut file, &mut std::io::stdout().lock()) {
         Ok(_) => Ok(ExitKind::Ok),
-        // Who reads has seen enough.
+        // The reader closed the pipe; that is not an error.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitKind::Ok),
         Err(error) => Err(error).fail_as(ExitKind::Failed),
     }

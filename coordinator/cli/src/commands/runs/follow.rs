@@ -1,4 +1,4 @@
-//! `docket follow`: a run as it goes.
+//! `docket follow`: shows a run live.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -25,38 +25,38 @@ use crate::{
     },
 };
 
-/// How often a task is looked at that has no run yet.
+/// Poll interval for a task that has no run yet.
 const RUN_POLL: Duration = Duration::from_millis(100);
-/// Lines of a question that are shown; `docket show` has more.
+/// Maximum number of lines shown of a question; `docket show` prints all of it.
 const QUESTION_LINES_MAX: usize = 20;
 
-/// Flags.
+/// Command-line arguments of `docket follow`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Shows what has happened and then what happens, until the run ends. Of a task that waits for a worker the
-first run is waited for. Ctrl-C ends the watching, not the run.
+    after_help = "Shows past events and then new ones until the run ends. For a task without a run, waits for its first run. Ctrl-C stops
+following, not the run.
 
-Ends with 0 where the run succeeded or Ctrl-C ended the watching, with 1 where it failed or was cancelled. One that is
-blocked is waited for.
+The exit code is 0 if the run succeeded or you stopped following, and 1 if it failed or was cancelled. If the run is
+blocked, the command keeps waiting.
 
 Examples:
   docket follow 3f9c01ab
   docket follow 3f9c01ab --json | jq -r 'select(.kind == \"PhaseChanged\") | .payload.phase'"
 )]
 pub(crate) struct FollowArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
 }
 
-/// Follows it. Ends with 0 where the run succeeded.
+/// Follows the run. Exits with 0 if it succeeded.
 pub(crate) async fn run_follow(cx: CliContext, args: FollowArgs) -> CliResult {
     let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
     let run = wait_for_run(&access, &args.id).await?;
     if access.is_local() && access.client.get_run(run).await?.ended_at.is_none() {
-        let message = "nobody serves this home, so the run does not go on; `docket up` starts workers";
+        let message = "no coordinator is running for this home, so the run makes no progress; start one with `docket up`";
         return Err(CliError::new(
             ExitKind::Refused,
-            format!("{message}, `docket logs` shows what there is"),
+            format!("{message}, or use `docket logs` to see what was recorded"),
         ));
     }
     let mut stream = std::pin::pin!(access.client.follow_run(run, Seq(0)));
@@ -86,18 +86,18 @@ pub(crate) async fn run_follow(cx: CliContext, args: FollowArgs) -> CliResult {
     Ok(exit)
 }
 
-/// The run that is meant; of a task that waits for a worker its first one, once there is one.
+/// Returns the requested run. For a task that waits for a worker, waits for its first run.
 async fn wait_for_run(access: &Coordinator, id: &str) -> CliResult<RunId> {
     let mut told = false;
     while let ResolvedId::Task(task) = resolve::resolve_id(&access.client, id).await? {
         let task = access.client.get_task(task).await?.task;
-        // Where nobody serves none will come, and what has ended gets none.
+        // Without a coordinator no run will start, and a task that has ended gets no new run.
         if access.is_local() || task.state.is_ended() || task.last_run.is_some() {
             break;
         }
         if !told {
             let (id, state) = (task.id.short(), task.state);
-            display::print_note(&format!("task {id} is {state}; `docket why {id}` tells what it waits for"));
+            display::print_note(&format!("task {id} is {state}; `docket why {id}` shows what it is waiting for"));
             told = true;
         }
         tokio::time::sleep(RUN_POLL).await;
@@ -124,17 +124,17 @@ fn print_event(cx: &CliContext, event: &docket_schema::event::Envelope, checks: 
     }
 }
 
-/// The rest of a question that its first line began, and how it is answered.
+/// Prints the rest of a question after its first line, and how to answer it.
 fn print_question(question: &Content, run: RunId) {
     let text = question.text_or_size();
     if text.trim().lines().nth(1).is_some() {
         let excerpt = display::render_excerpt(text.trim(), QUESTION_LINES_MAX, "  ", usize::MAX);
         display::print_line(excerpt.trim_end());
     }
-    display::print_line(&format!("  `docket answer {} TEXT` answers it", run.short()));
+    display::print_line(&format!("  answer with `docket answer {} TEXT`", run.short()));
 }
 
-/// Names of the final checks that were asked for, by the calls whose results come later.
+/// Names of the requested final checks by call, for results that arrive later.
 #[derive(Debug, Default)]
 pub(crate) struct CheckNames(HashMap<CallId, String>);
 
@@ -145,7 +145,7 @@ impl CheckNames {
         }
     }
 
-    /// The check of a call, with its name where the call was seen.
+    /// Describes the check of a call, by name if the call was seen.
     fn describe_check(&self, call: &CallId) -> String {
         self.0
             .get(call)
@@ -153,16 +153,17 @@ impl CheckNames {
     }
 }
 
-/// What is shown of an event, and how; nothing for those that only repeat what others say. `checks` takes note of it.
+/// Formats an event, or returns nothing for events that only repeat others. Records check names in
+/// `checks`.
 pub(crate) fn describe_event(event: &RunEvent, checks: &mut CheckNames) -> (Option<TextStyle>, String) {
     checks.add(event);
     match event {
         RunEvent::RunStarted(e) => (Some(TextStyle::Dim), format!("started: {} with {}", e.engine, e.models)),
         RunEvent::RunRecovered(_) => {
-            (Some(TextStyle::Warn), "another process goes on where the last one died".to_owned())
+            (Some(TextStyle::Warn), "another process continues after the last one crashed".to_owned())
         }
         RunEvent::Forked(e) => {
-            (Some(TextStyle::Dim), format!("goes on from run {}, turn {}", e.parent.short(), e.turn))
+            (Some(TextStyle::Dim), format!("continues from run {}, turn {}", e.parent.short(), e.turn))
         }
         RunEvent::PhaseChanged(e) => (Some(TextStyle::Bold), e.phase.as_str().to_owned()),
         RunEvent::ModelAnswered(e) => {
@@ -171,7 +172,7 @@ pub(crate) fn describe_event(event: &RunEvent, checks: &mut CheckNames) -> (Opti
             let calls = if calls.is_empty() { String::new() } else { format!(" -> {}", calls.join(", ")) };
             (None, format!("{}{calls}", text.unwrap_or_default()).trim().to_owned())
         }
-        RunEvent::ModelFailed(e) => (Some(TextStyle::Warn), format!("the model failed: {}", e.message)),
+        RunEvent::ModelFailed(e) => (Some(TextStyle::Warn), format!("model call failed: {}", e.message)),
         RunEvent::ToolFinished(e) => match CallOutcome::from_result(e) {
             outcome if outcome.is_ok() => (None, String::new()),
             outcome => (
@@ -188,43 +189,43 @@ pub(crate) fn describe_event(event: &RunEvent, checks: &mut CheckNames) -> (Opti
             (Some(TextStyle::Bold), format!("{} says: {}", e.by, event_format::first_line(&e.text)))
         }
         RunEvent::RunBlocked(e) => {
-            (Some(TextStyle::Warn), format!("blocked; it asks: {}", event_format::first_line(&e.question)))
+            (Some(TextStyle::Warn), format!("blocked, asking: {}", event_format::first_line(&e.question)))
         }
         RunEvent::BlockerAnswered(e) => {
             let words = event_format::first_line(&e.text);
             let said =
-                if words.is_empty() { "lets it go on".to_owned() } else { format!("answers: {words}") };
+                if words.is_empty() { "resumed it".to_owned() } else { format!("answered: {words}") };
             (Some(TextStyle::Bold), format!("{} {said}", e.by))
         }
         RunEvent::RunEnded(e) => (Some(end_style(e)), event_format::format_run_end(e)),
         RunEvent::LimitReached(e) => {
             (Some(TextStyle::Warn), format!("limit reached: {:?}", e.which).to_lowercase())
         }
-        RunEvent::CancelRequested(_) => (Some(TextStyle::Warn), "somebody wants it cancelled".to_owned()),
-        RunEvent::PauseRequested(e) => (Some(TextStyle::Warn), format!("{} wants it paused", e.by)),
+        RunEvent::CancelRequested(_) => (Some(TextStyle::Warn), "cancel requested".to_owned()),
+        RunEvent::PauseRequested(e) => (Some(TextStyle::Warn), format!("pause requested by {}", e.by)),
         RunEvent::RunPaused(_) => {
-            (Some(TextStyle::Warn), "paused; `docket unpause` lets it go on".to_owned())
+            (Some(TextStyle::Warn), "paused; resume it with `docket unpause`".to_owned())
         }
-        RunEvent::Unpaused(e) => (Some(TextStyle::Bold), format!("{} lets it go on", e.by)),
+        RunEvent::Unpaused(e) => (Some(TextStyle::Bold), format!("unpaused by {}", e.by)),
         RunEvent::RoleBegan(e) => (Some(TextStyle::Bold), fact_format::format_role(e)),
         RunEvent::Concluded(e) => (Some(TextStyle::Dim), format!("   {}", fact_format::format_conclusion(e))),
         RunEvent::Compacted(e) => {
-            (Some(TextStyle::Dim), format!("history made shorter: {}", event_format::format_compaction(e)))
+            (Some(TextStyle::Dim), format!("history compacted: {}", event_format::format_compaction(e)))
         }
         RunEvent::SetupFinished(e) if e.exit == Some(0) => {
-            (Some(TextStyle::Dim), format!("ready: {}", e.command))
+            (Some(TextStyle::Dim), format!("setup done: {}", e.command))
         }
         RunEvent::BaseChecked(e) => {
             let why = e.facts.not_run.as_ref().map_or_else(String::new, |why| format!(": {}", why.reason));
             (
                 Some(TextStyle::Dim),
-                format!("before the work: check {} {}{why}", e.gate.name, e.outcome_label()),
+                format!("before the run: check {} {}{why}", e.gate.name, e.outcome_label()),
             )
         }
-        RunEvent::SetupFinished(e) => (Some(TextStyle::Warn), format!("the setup failed: {}", e.command)),
-        // Who is asked then may be another.
+        RunEvent::SetupFinished(e) => (Some(TextStyle::Warn), format!("setup failed: {}", e.command)),
+        // A retry may go to another model.
         RunEvent::ModelRequested(e) if e.attempt > 1 => {
-            (Some(TextStyle::Dim), format!("   asks {}, attempt {}", e.model, e.attempt))
+            (Some(TextStyle::Dim), format!("   calling {}, attempt {}", e.model, e.attempt))
         }
         _ => (None, String::new()),
     }
@@ -238,24 +239,24 @@ const fn end_style(end: &RunEnded) -> TextStyle {
     }
 }
 
-/// What is shown of a final check, or of the fix of one.
+/// Formats the result of a final check or of its automatic fix.
 fn describe_check_result(e: &GateFinished, check: &str) -> (Option<TextStyle>, String) {
     let (style, text) = match (e.step.is_check(), e.passed) {
-        (false, true) => (TextStyle::Dim, "a failed check was mended without the model".to_owned()),
+        (false, true) => (TextStyle::Dim, "a failed check was fixed automatically".to_owned()),
         (false, false) => {
-            (TextStyle::Dim, "nothing of a failed check could be mended without the model".to_owned())
+            (TextStyle::Dim, "a failed check could not be fixed automatically".to_owned())
         }
         (true, _) if e.is_not_installed() => {
             (TextStyle::Warn, format!("{check} could not run: {}", event_format::first_line(&e.content)))
         }
         (true, true) if !e.facts.removed_tests.is_empty() => {
             let paths: Vec<String> = e.facts.removed_tests.iter().map(ToString::to_string).collect();
-            (TextStyle::Warn, format!("{check} passed; the run removed the tests of {}", paths.join(", ")))
+            (TextStyle::Warn, format!("{check} passed; the run removed tests in {}", paths.join(", ")))
         }
         (true, true) => (TextStyle::Good, format!("{check} passed")),
         (true, false) => {
             let text = match &e.facts.not_run {
-                Some(why) if why.partly => format!("a part of {check} did not run: {}", why.reason),
+                Some(why) if why.partly => format!("part of {check} did not run: {}", why.reason),
                 Some(why) => format!("{check} did not run: {}", why.reason),
                 None => format!("{check} failed"),
             };

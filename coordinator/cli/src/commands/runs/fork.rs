@@ -1,5 +1,5 @@
-//! `docket fork`: new tasks that go on from a turn of a run. What a fork asks for is made here for
-//! `docket shell` and `docket step` as well.
+//! `docket fork`: creates tasks that continue from a turn of a run. `docket shell` and `docket
+//! step` use its request builder as well.
 
 use crate::history::blobs;
 use crate::history::lineage;
@@ -32,17 +32,16 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket fork`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "This is the *re-sample* kind of replay: a model is asked again, and may answer otherwise. (`docket replay`
-only reads; `docket verify` derives the decisions again without a model.) Each fork is a new task: it
-shares the run's history up to turn N, starts in the workspace as it was at the end of that turn, byte
-for byte, and runs the task's setup commands again. The run itself is not touched, also while it runs:
-it can be forked up to its last turn that has ended. Nothing of the shared history is copied, and a
-provider's cache of it still hits. A fork is tried once: where it fails, fork again or resume it.
+    after_help = "This is the *re-sample* kind of replay: it calls a model again, which may answer differently. (`docket replay` only
+reads; `docket verify` derives the decisions again without a model.) Each fork is a new task: it shares the run's
+history up to turn N, starts from the exact workspace at the end of that turn, and runs the task's setup commands
+again. The original run is not changed. A running run can be forked up to its last completed turn. Shared history is not
+copied, and a provider's cache of it still applies. A fork gets one attempt: if it fails, fork again or resume it.
 
-A new model's prices and limits are those that this docket knows (built in, or from docket.toml).
+Prices and limits of a new model are those that this docket knows (built in, or from docket.toml).
 
 Examples:
   docket fork 3f9c01ab --turn 7 --hint \"The parser is fine; look at the lexer.\"
@@ -51,14 +50,15 @@ Examples:
   docket fork 3f9c01ab --turn 7 --json | jq -r .run"
 )]
 pub(crate) struct ForkArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
-    /// The last turn that is kept; 0 keeps only what came before the first [default: the last one that ended]
+    /// Last turn to keep; 0 keeps only the setup before the first turn [default: the last completed
+    /// turn]
     #[arg(long, value_name = "N")]
     turn: Option<u32>,
     #[command(flatten)]
     change: ForkChangeArgs,
-    /// So many forks of the same turn, to compare what they come to
+    /// Number of forks of the same turn, to compare their results
     #[arg(long, value_name = "K", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=FORK_SIBLINGS_MAX as i64))]
     count: u32,
@@ -68,19 +68,19 @@ pub(crate) struct ForkArgs {
 #[derive(Debug, Default, clap::Args)]
 #[group(skip)]
 pub(crate) struct ForkChangeArgs {
-    /// Another model: anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME
+    /// Model to use instead: anthropic:NAME, openai:NAME, openai-responses:NAME or scripted:NAME
     #[arg(long, short, value_name = "MODEL", value_parser = parse_model)]
     model: Option<ModelRef>,
-    /// Where the model's API is, for Ollama, vLLM, llama.cpp and the like
+    /// Base URL of the model's API, for Ollama, vLLM, llama.cpp and similar servers
     #[arg(long, value_name = "URL", requires = "model")]
     base_url: Option<String>,
-    /// For scripted models: the script, TOML or JSON
+    /// Script for scripted models, as TOML or JSON
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// Another engine
+    /// Engine to use instead
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
-    /// Words for the model, said with its next request as yours
+    /// Message to the model, sent as yours with its next request
     #[arg(long, value_name = "TEXT")]
     hint: Option<String>,
 }
@@ -89,7 +89,7 @@ fn parse_model(text: &str) -> Result<ModelRef, String> {
     text.parse().map_err(|error: docket_schema::ids::ParseIdError| error.to_string())
 }
 
-/// A change that was checked: what is wrong with it is told before anything is done.
+/// A validated change. Validation reports errors before anything is done.
 pub(crate) struct CheckedForkChange {
     engine: Option<EngineRef>,
     models: Option<RunModels>,
@@ -98,7 +98,7 @@ pub(crate) struct CheckedForkChange {
 }
 
 impl ForkChangeArgs {
-    /// Checks it against what this build knows.
+    /// Validates the change against what this build knows.
     pub(crate) fn check(&self, cx: &CliContext) -> CliResult<CheckedForkChange> {
         if self.hint.as_ref().is_some_and(|hint| hint.trim().is_empty() || hint.len() > TELL_BYTES_MAX) {
             let message = format!("--hint must be 1 to {TELL_BYTES_MAX} bytes of text");
@@ -107,7 +107,7 @@ impl ForkChangeArgs {
         let scripted = self.model.as_ref().is_some_and(|model| model.provider == "scripted");
         if scripted && self.script.is_none() {
             let message =
-                "a scripted model needs its script, the parent's is not taken for it; give --script FILE";
+                "a scripted model needs its own script, the parent's is not used; specify --script FILE";
             return Err(CliError::new(ExitKind::Usage, message));
         }
         Ok(CheckedForkChange {
@@ -118,7 +118,7 @@ impl ForkChangeArgs {
         })
     }
 
-    /// The coordinator has no table of prices: the terms are pinned from this one's.
+    /// Resolves models with this machine's price table, because the coordinator has none.
     fn resolve_models(&self, cx: &CliContext) -> CliResult<Option<RunModels>> {
         let Some(model) = &self.model else { return Ok(None) };
         let model = ModelRef { base_url: self.base_url.clone().or(model.base_url.clone()), ..model.clone() };
@@ -131,14 +131,14 @@ impl ForkChangeArgs {
 fn find_engine(name: &str) -> CliResult<EngineRef> {
     docket_worker::engine::newest_engine(name).map(|engine| engine.engine_ref()).ok_or_else(|| {
         let known = docket_worker::engine::engine_names();
-        let message = format!("there is no engine `{name}`; this build has {}", known.join(", "));
+        let message = format!("unknown engine `{name}`; this build has {}", known.join(", "));
         CliError::new(ExitKind::Usage, message)
     })
 }
 
 impl CheckedForkChange {
-    /// Refuses another model whose price is unknown where the run that is forked has a budget of money: the fork would
-    /// end before its first call.
+    /// Refuses a model with an unknown price if the forked run has a cost budget: the fork would end
+    /// before its first call.
     pub(crate) async fn check_budget(&self, client: &CoordinatorClient, run: RunId) -> CliResult<()> {
         let Some(models) = self.models.as_ref().filter(|models| !models.terms.priced) else { return Ok(()) };
         let state = lineage::fold_run(client, run).await?;
@@ -147,7 +147,7 @@ impl CheckedForkChange {
         if has_budget { Err(CliError::new(ExitKind::Usage, message())) } else { Ok(()) }
     }
 
-    /// The request for `count` forks, with ids of its own: it can be sent again. Stores the script.
+    /// Builds an idempotent request for `count` forks with new IDs. Stores the script.
     pub(crate) async fn build_request(
         self,
         client: &CoordinatorClient,
@@ -163,7 +163,7 @@ impl CheckedForkChange {
                 upload
                     .flush()
                     .await
-                    .fail_with(ExitKind::Failed, || "the script could not be stored".to_owned())?;
+                    .fail_with(ExitKind::Failed, || "cannot store the script".to_owned())?;
                 Some(blob)
             }
         };
@@ -174,7 +174,7 @@ impl CheckedForkChange {
     }
 }
 
-/// A run that goes on, as `--json` shows it: flat, and stable; of `docket fork` a line each.
+/// A resumed or forked run in the output of `--json`; flat and stable, one line per fork.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct ForkRow {
     pub(crate) task: TaskId,
@@ -184,7 +184,7 @@ pub(crate) struct ForkRow {
     pub(crate) turn: u32,
 }
 
-/// The rows of what was made.
+/// Returns the rows of the created forks.
 pub(crate) fn fork_rows(made: &ForkResponse) -> impl Iterator<Item = ForkRow> {
     made.siblings.iter().map(|sibling| ForkRow {
         task: sibling.task,
@@ -195,14 +195,14 @@ pub(crate) fn fork_rows(made: &ForkResponse) -> impl Iterator<Item = ForkRow> {
     })
 }
 
-/// Says what was made.
+/// Prints the created forks.
 pub(crate) fn print_forks(cx: &CliContext, made: &ForkResponse) {
     for row in fork_rows(made) {
         if cx.is_json() {
             display::print_json(&row);
         } else {
             display::print_line(&format!(
-                "task {}: run {} goes on from turn {} of run {}",
+                "task {}: run {} continues from turn {} of run {}",
                 row.task.short(),
                 row.run.short(),
                 row.turn,
@@ -212,7 +212,7 @@ pub(crate) fn print_forks(cx: &CliContext, made: &ForkResponse) {
     }
 }
 
-/// Forks it.
+/// Creates the forks.
 pub(crate) async fn run_fork(cx: CliContext, args: ForkArgs) -> CliResult {
     let change = args.change.check(&cx)?;
     let access = Coordinator::connect(&cx, AccessMode::Write).await?;
@@ -222,7 +222,7 @@ pub(crate) async fn run_fork(cx: CliContext, args: ForkArgs) -> CliResult {
     let made = access.client.fork(run, &request).await?;
     print_forks(&cx, &made);
     if access.is_local() {
-        display::print_note("nobody works here now; `docket up` starts workers");
+        display::print_note("no workers are running; start them with `docket up`");
     }
     access.close().await?;
     Ok(ExitKind::Ok)

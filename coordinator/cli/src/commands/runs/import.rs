@@ -1,5 +1,5 @@
-//! `docket import`: takes in a backlog of tasks, or a run that `docket export` wrote elsewhere. Which of them a
-//! file is, its beginning says.
+//! `docket import`: imports a backlog of tasks, or a run written by `docket export`. The start of
+//! the file decides which.
 
 mod backlog_args;
 mod backlog_import;
@@ -16,25 +16,25 @@ use crate::{
 };
 use import_source::ImportSource;
 
-/// What of a file is looked at to tell what it is.
+/// Bytes read from the start of a file to detect its kind.
 const SNIFF_BYTES: u64 = 64;
 
-/// Flags.
+/// Command-line arguments of `docket import`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A backlog is told by its name and content: JSON Lines (each an object with `text`, and what else a flag
-of `docket submit` says, under its name: title, queue, priority, at, dedup, tests, requires, setup, policy,
+    after_help = "The backlog format is detected from the file's name and content: JSON Lines (one object per line with `text`, and
+optionally the flags of `docket submit` by name: title, queue, priority, at, dedup, tests, requires, setup, policy,
 branch, model, base_url, explore_model, fallback_model, script, engine, repo, commit, tools, turns, complexity,
-delegate, effort, temperature, max_tokens, max_cost, max_time, attempts; and `after`, the `key`s of lines or ids
-of tasks that come first, if_failed (hold, cancel, run), concurrency {key, max}, selector {label: value}), Markdown checklists (each `- [ ]` with what is
-indented under it), issues of GitHub, or instances of SWE-bench. What a line leaves open is said by the flags.
-All of the file is checked before anything is submitted. Its tasks are a batch: the same file again
-submits what is new in it, and goes on where an import was interrupted.
+delegate, effort, temperature, max_tokens, max_cost, max_time, attempts; and `after`, with the `key`s of other lines or
+IDs of tasks that come first, if_failed (hold, cancel, run), concurrency {key, max}, selector {label: value}), Markdown
+checklists (each `- [ ]` with the text indented below it), GitHub issues, or SWE-bench instances. Flags set the defaults
+for all lines. The whole file is checked before anything is submitted. Its tasks form a batch: importing the same file
+again submits only what is new in it, and continues an interrupted import.
 
-A run is what `docket export` wrote, compressed or plain. Everything is checked before anything is written:
-every hash, every blob, and that each event can follow the one before it. The run keeps its id and its
-hashes. It is never worked on by itself: a task that had not ended is cancelled here. Importing the same
-file again changes nothing; another history under the same id is refused.
+A run is a file written by `docket export`, compressed or plain. Everything is checked before anything is written:
+every hash, every blob, and that each event can follow the one before it. The run keeps its ID and its hashes. It is
+never executed automatically: a task that had not ended is cancelled here. Importing the same file again changes nothing;
+a different history with the same ID is refused.
 
 Examples:
   docket import backlog.jsonl --repo . --model anthropic:claude-opus-5-5 --dry-run
@@ -45,14 +45,14 @@ Examples:
   ssh there docket export 3f9c01ab | docket import -"
 )]
 pub(crate) struct ImportArgs {
-    /// The file; `-` is standard input
+    /// File to import; `-` is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
     flags: backlog_args::BacklogImportArgs,
 }
 
-/// Takes it in.
+/// Imports the file.
 pub(crate) async fn run_import(cx: CliContext, args: ImportArgs) -> CliResult {
     let source = ImportSource::open(&cx, &args.file)?;
     let mut reader = source.open_first()?;

@@ -1,4 +1,4 @@
-//! `docket logs`: the events as the log holds them.
+//! `docket logs`: prints the events as recorded in the log.
 
 use docket_schema::{
     event::Envelope,
@@ -20,10 +20,10 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket logs`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "With --json each line is one event with its payload and hashes, as `docket verify` reads it.
+    after_help = "With --json, each line is one event with its payload and hashes, as read by `docket verify`.
 
 Examples:
   docket logs 3f9c01ab
@@ -31,12 +31,12 @@ Examples:
   docket logs 3f9c01ab --json | jq -r .kind | sort | uniq -c"
 )]
 pub(crate) struct LogsArgs {
-    /// A task, a run, or a stream: system/audit, system/tokens, system/imports
+    /// Task, run or stream: system/audit, system/tokens, system/imports
     id: String,
-    /// For a run that stands on another's history: that history first
+    /// For a forked or resumed run: print the shared history first
     #[arg(long)]
     lineage: bool,
-    /// The events of what the run gave away, too, each child's behind its parent's
+    /// Also print the events of delegated runs, each child after its parent
     #[arg(long)]
     children: bool,
 }
@@ -54,7 +54,6 @@ async fn read_stream(client: &CoordinatorClient, stream: &StreamId) -> CliResult
     }
 }
 
-/// Prints the events.
 pub(crate) async fn run_logs(cx: CliContext, args: LogsArgs) -> CliResult {
     let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
     let stream =

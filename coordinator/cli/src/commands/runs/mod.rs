@@ -1,4 +1,4 @@
-//! Commands that look at a run, or go on from it.
+//! Commands that inspect a run or continue from it.
 
 pub(crate) mod blame;
 pub(crate) mod cat;

@@ -1,6 +1,6 @@
-//! `docket replay`: a run read again, turn by turn. Three honest kinds, and each says on screen that it is
-//! meant: *view* (the log alone), *verify* (decisions derived again, with `--tools` the calls run again too),
-//! and *re-sample*, which is a fork and not done here.
+//! `docket replay`: shows a run again, turn by turn. There are three kinds of replay, and the
+//! output names which one it is: *view* (from the log alone), *verify* (derives decisions again;
+//! with `--tools` also runs the calls again), and *re-sample*, which is `docket fork`.
 
 mod output;
 mod request;
@@ -29,22 +29,22 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket replay`.
 #[derive(Debug, Default, clap::Args)]
-#[command(after_help = "Three kinds of replay; the first line says which one ran:
-  view       what the model was told, what it said and called, what came back and what changed, from
-             the log alone: offline, without a model, without touching a file. The default.
-  verify     --verify derives every decision and request again and names the first field that
-             differs. --tools then runs the recorded tool calls again, sandboxed, in a scratch
-             workspace, and compares results and trees turn by turn.
-  re-sample  asks a model again from a turn on; that is `docket fork RUN --turn N`.
+#[command(after_help = "Three kinds of replay; the first line of output says which one it is:
+  view       prompts, replies, tool calls, results and changes from the log alone: offline, without a model,
+             without touching a file. The default.
+  verify     --verify derives every decision and request again and names the first field that differs.
+             --tools also runs the recorded tool calls again, sandboxed, in a scratch workspace, and compares
+             results and trees turn by turn.
+  re-sample  calls a model again from a turn on; use `docket fork RUN --turn N`.
 
-With --tools, how a call ended, the facts that decisions depend on, and trees count. Texts of
-results may differ (tools print times): that is told and does not count. Calls that may reach beyond
-the workspace are not run; their tree is taken from the log.
+With --tools, the outcome of each call, the facts that decisions depend on, and the trees must match. Texts of results
+may differ (tools print times): this is reported but does not count. Calls that may have effects outside the workspace
+are not run; their tree is taken from the log.
 
---request and --output write exact bytes, and say on standard error what they are. With --json each
-line is a turn; --verify gives one report, --tools adds a line for each turn and one for their sum.
+--request and --output write exact bytes, and describe them on standard error. With --json, each line is a turn; --verify
+prints one report, and --tools adds a line for each turn and one for the total.
 
 Examples:
   docket replay 3f9c01ab
@@ -55,45 +55,46 @@ Examples:
   docket replay 3f9c01ab --verify
   docket replay 3f9c01ab --tools --from 3")]
 pub(crate) struct ReplayArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
-    /// Only this turn, and all of it; 0 is what came before the first
+    /// Show only this turn, in full; 0 is the setup before the first turn
     #[arg(long, value_name = "N", conflicts_with_all = ["from", "to"])]
     turn: Option<u32>,
-    /// The first turn to show [default: 0]
+    /// First turn to show [default: 0]
     #[arg(long, value_name = "A")]
     from: Option<u32>,
-    /// The last turn to show [default: the newest]
+    /// Last turn to show [default: the newest]
     #[arg(long, value_name = "B")]
     to: Option<u32>,
-    /// All of every text, not its first lines
+    /// Show full texts instead of their first lines
     #[arg(long)]
     full: bool,
-    /// The exact model request of --turn, made again from the log and proven by its recorded hash
+    /// Print the exact model request of --turn, rebuilt from the log and verified against its recorded
+    /// hash
     #[arg(long, requires = "turn", conflicts_with_all = ["full", "output", "verify", "tools"])]
     request: bool,
-    /// Which of a turn's requests: it has several where an attempt failed [default: the last]
+    /// Request to print, if the turn has several because attempts failed [default: the last]
     #[arg(long, value_name = "K", requires = "request")]
     attempt: Option<u32>,
-    /// The whole recorded output of a tool call or gate, by its id, however much of it was shown
+    /// Print the full recorded output of a tool call or check, by its ID
     #[arg(long, value_name = "CALL", conflicts_with_all = ["full", "verify", "tools"])]
     output: Option<String>,
     /// Derive every decision and request again, and compare
     #[arg(long, conflicts_with = "full")]
     verify: bool,
-    /// Run the recorded tool calls again in a scratch workspace, and compare; verifies first
+    /// Verify, then run the recorded tool calls again in a scratch workspace, and compare
     #[arg(long, conflicts_with = "full")]
     tools: bool,
-    /// With --tools: run the final checks too
+    /// With --tools: also run the final checks
     #[arg(long, requires = "tools")]
     gates: bool,
-    /// What the run gave away, too: the last run of each child, behind its parent's
+    /// Include delegated runs: the last run of each child, after its parent
     #[arg(long, conflicts_with_all = ["request", "output", "turn"])]
     children: bool,
 }
 
 impl ReplayArgs {
-    /// The turns asked for, of those there are.
+    /// Returns the requested turns that exist.
     fn turn_range(&self, run: RunId, history: &FoldedRun) -> CliResult<RangeInclusive<Turn>> {
         let last = history.turns().last().map_or(0, |span| span.turn.0);
         let (from, to) = match self.turn {
@@ -101,19 +102,19 @@ impl ReplayArgs {
             None => (self.from.unwrap_or(0), self.to.map_or(last, |to| to.min(last))),
         };
         if from > to || to > last {
-            let message = format!("run {} has no such turn; its turns go from 0 to {last}", run.short());
+            let message = format!("run {} has no such turn; it has turns 0 to {last}", run.short());
             return Err(CliError::new(ExitKind::NotFound, message));
         }
         Ok(Turn(from)..=Turn(to))
     }
 }
 
-/// Replays it.
+/// Replays the run.
 pub(crate) async fn run_replay(cx: CliContext, args: ReplayArgs) -> CliResult {
     if let (Some(from), Some(to)) = (args.from, args.to)
         && from > to
     {
-        let message = format!("--from {from} comes after --to {to}; the first turn stands in --from");
+        let message = format!("--from {from} is after --to {to}; --from is the first turn");
         return Err(CliError::new(ExitKind::Usage, message));
     }
     let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
@@ -128,7 +129,7 @@ pub(crate) async fn run_replay(cx: CliContext, args: ReplayArgs) -> CliResult {
             };
             if !cx.is_json() {
                 display::print_line("");
-                let title = format!("what {} gave away: {}", child.call, child.view.task.spec.title);
+                let title = format!("delegated by {}: {}", child.call, child.view.task.spec.title);
                 display::print_line(
                     &cx.screen.paint(display::TextStyle::Bold, &display::sanitize_line(&title)),
                 );
@@ -140,7 +141,7 @@ pub(crate) async fn run_replay(cx: CliContext, args: ReplayArgs) -> CliResult {
     Ok(exit)
 }
 
-/// The view of all turns, for the demo, which has its coordinator already.
+/// Prints all turns, for the demo, which already has a coordinator.
 pub(crate) async fn print_all_turns(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -156,7 +157,7 @@ async fn replay_run(cx: &CliContext, client: &CoordinatorClient, run: RunId, arg
                 .await?;
         verify::print_report(cx, &report);
         let exit = report.exit();
-        // Without its engine a run's calls can be run again all the same.
+        // The calls can be run again even if this build lacks the run's engine.
         if !args.tools || exit == ExitKind::Verification {
             return Ok(exit);
         }
@@ -176,7 +177,7 @@ async fn replay_run(cx: &CliContext, client: &CoordinatorClient, run: RunId, arg
     let blobs = RemoteBlobs(client);
     let base = ensure_cached_base(&pins.base, &blobs, &cx.home.ensure_folder("cache")?)
         .await
-        .fail_with(ExitKind::Failed, || "the tree that the run started from cannot be read".to_owned())?;
+        .fail_with(ExitKind::Failed, || "cannot read the tree that the run started from".to_owned())?;
     let turns = TurnReader { client, base: Some(&base), with_diffs: true }
         .read_turns(run, history.history(), &range)
         .await?;

@@ -1,4 +1,4 @@
-//! Turns as people read them.
+//! Formats turns for people.
 
 use docket_schema::{
     api::{ToolCallView, TurnView},
@@ -15,9 +15,9 @@ use crate::{
 /// How much of long texts is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextLength {
-    /// Their first lines.
+    /// The first lines.
     Excerpt,
-    /// All.
+    /// The full text.
     Full,
 }
 
@@ -30,25 +30,25 @@ impl TextLength {
     }
 }
 
-/// The kinds of replay that are done here.
+/// The kinds of replay that this command performs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplayKind {
-    /// The log alone.
+    /// From the log alone.
     View,
-    /// The calls run again.
+    /// With the recorded calls run again.
     VerifyWithTools,
 }
 
-/// Says which run, and which kind of replay this is.
+/// Prints the run and the kind of replay.
 pub(crate) fn print_head(cx: &CliContext, kind: ReplayKind, run: RunId, pins: &RunStarted) {
     let (name, note) = match kind {
         ReplayKind::View => {
-            ("view", "from the log alone; no model is asked, nothing is run, no file is touched")
+            ("view", "from the log alone; no model is called, nothing is run, no file is changed")
         }
         ReplayKind::VerifyWithTools => (
             "verify with tools",
-            "recorded calls run again in a scratch workspace; no model is asked, the log and every workspace \
-             stay as they are",
+            "recorded calls run again in a scratch workspace; no model is called, the log and every workspace \
+             stay unchanged",
         ),
     };
     let title = format!("replay ({name}) of run {}", run.short());
@@ -98,7 +98,7 @@ pub(crate) fn print_turn(cx: &CliContext, turn: &TurnView, length: TextLength) {
     for change in &turn.changes {
         let path = sanitize_line(&change.path.to_string()).into_owned();
         let by =
-            change.by_hand.as_ref().map_or_else(String::new, |by| format!(" by hand: {}", sanitize_line(by)));
+            change.by_hand.as_ref().map_or_else(String::new, |by| format!(" manually by {}", sanitize_line(by)));
         let by = cx.screen.paint(TextStyle::Warn, &by);
         display::print_line(&format!("  {} {path}{by}", cx.screen.paint(TextStyle::Good, &change.what)));
         if let Some(diff) = &change.diff {
@@ -166,7 +166,7 @@ fn print_call(cx: &CliContext, call: &ToolCallView, length: TextLength) {
     );
 }
 
-/// Arguments in few words: a lone text as it is, long ones by their size.
+/// Formats arguments briefly: a single text as is, long ones by size.
 fn format_arguments(args: &Value) -> String {
     let Value::Object(fields) = args else { return args.to_string() };
     let mut shown = Vec::new();

@@ -1,5 +1,6 @@
-//! `--tools`: recorded calls run again in a scratch workspace, told turn by turn. The log and every workspace of
-//! a run stay untouched; the scratch folder is gone at the end, also after Ctrl-C.
+//! `--tools`: runs recorded calls again in a scratch workspace and reports turn by turn. The log
+//! and every workspace of the run stay unchanged; the scratch folder is removed at the end, also
+//! after Ctrl-C.
 
 use std::ops::RangeInclusive;
 
@@ -31,14 +32,14 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// How `--json` names this kind of replay.
+/// The name of this kind of replay in `--json`.
 const REPLAY_KIND: &str = "verify with tools";
 
 /// What is run again.
 #[derive(Debug)]
 pub(crate) struct RerunChoice {
     pub(crate) turns: RangeInclusive<Turn>,
-    /// The final checks too.
+    /// Whether the final checks are run too.
     pub(crate) gates: bool,
 }
 
@@ -56,7 +57,7 @@ struct RerunSummary {
     contents_differ: u32,
 }
 
-/// Runs them, and says what came of it.
+/// Runs the calls again and reports the result.
 pub(crate) async fn rerun_and_report(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -65,7 +66,7 @@ pub(crate) async fn rerun_and_report(
     choice: RerunChoice,
 ) -> CliResult {
     let pins = started_config(history, run)?;
-    // The line that `run_tests` runs stands with the task.
+    // The task has the test command that `run_tests` runs.
     let tests = client.get_task(pins.task).await?.task.spec.tests;
     let stop = StopSignals::listen()?;
     let scratch = ScratchFolder::open(&cx.home.ensure_folder("scratch")?, new_incarnation())
@@ -104,7 +105,7 @@ pub(crate) async fn rerun_and_report(
             let exit = rerun_exit(&error);
             Err(error).fail_as(exit)
         }
-        None => Err(CliError::new(ExitKind::Failed, "interrupted; log and workspaces are as they were")),
+        None => Err(CliError::new(ExitKind::Failed, "interrupted; the log and workspaces are unchanged")),
     }
 }
 
@@ -140,7 +141,7 @@ fn print_turn(cx: &CliContext, turn: &TurnRerun) {
         display::print_line(&format!("    {}", cx.screen.paint(TextStyle::Bad, &sanitize_line(&text))));
     }
     if turn.git_differs {
-        print_note(cx, ".git reads otherwise (commits carry clocks; this does not count)");
+        print_note(cx, ".git differs (commits contain times; this does not count)");
     }
 }
 
@@ -153,19 +154,19 @@ fn print_call(cx: &CliContext, call: &CallRerun) {
     }
     match call.ran {
         CallRerunStatus::Again if call.content_differs => {
-            print_note(cx, &format!("{name}: its result reads otherwise (this does not count)"));
+            print_note(cx, &format!("{name}: the text of its result differs (this does not count)"));
         }
         CallRerunStatus::Again | CallRerunStatus::Skipped => {}
         CallRerunStatus::External => {
             print_note(
                 cx,
-                &format!("{name}: not run again, it may reach beyond the workspace; tree from the log"),
+                &format!("{name}: not run again because it may have effects outside the workspace; tree from the log"),
             );
         }
         CallRerunStatus::Unknown => {
             print_note(
                 cx,
-                &format!("{name}: not run again, a crash left its outcome unknown; tree from the log"),
+                &format!("{name}: not run again because a crash left its outcome unknown; tree from the log"),
             );
         }
     }
@@ -192,12 +193,12 @@ fn print_totals(cx: &CliContext, run: RunId, totals: RerunTotals) -> ExitKind {
         });
     } else {
         let head = if ok {
-            cx.screen.paint(TextStyle::Good, "the calls do again what they did")
+            cx.screen.paint(TextStyle::Good, "all calls reproduced their results")
         } else {
             cx.screen.paint(TextStyle::Bad, &format!("{turns_differ} of {turns} turns differ"))
         };
         display::print_line(&format!(
-            "{head}: {turns} turns, {ran} calls run again, {not_run} not, {contents_differ} results read otherwise"
+            "{head}: {turns} turns, {ran} calls run again, {not_run} not, {contents_differ} results differ in text"
         ));
     }
     if ok { ExitKind::Ok } else { ExitKind::Verification }

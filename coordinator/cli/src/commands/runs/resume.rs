@@ -1,4 +1,4 @@
-//! `docket resume`, and which turn of a run can be gone on from.
+//! `docket resume`: continues a run from one of its turns.
 
 use docket_schema::{
     api::{ResumeRequest, ResumeResponse},
@@ -18,13 +18,13 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket resume`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A new run of the same task goes on from the end of that turn, and shares the history before it; the
-workspace is restored to what it was there, byte for byte, and the setup commands are run again. Any run
-can be resumed: one that ended, failed, was cancelled or discarded, one that is blocked, and one that
-still runs: that one is stopped and ends as superseded. `docket fork` leaves the run and its task alone.
+    after_help = "A new run of the same task continues from the end of that turn and shares the history before it. The workspace is
+restored exactly as it was then, and the setup commands run again. Any run can be resumed: one that ended, failed, was
+cancelled or discarded, one that is blocked, and one that is still running, which is stopped and ends as superseded.
+To leave the run and its task alone, use `docket fork`.
 
 Examples:
   docket resume 3f9c01ab
@@ -32,17 +32,17 @@ Examples:
   docket resume 3f9c01ab --hint \"The tests live in spec/.\""
 )]
 pub(crate) struct ResumeArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
-    /// The last turn that is kept [default: the last one that ended]
+    /// Last turn to keep [default: the last completed turn]
     #[arg(long, value_name = "N")]
     turn: Option<u32>,
-    /// Words for the model, as a person's
+    /// Message to the model, sent as yours
     #[arg(long, value_name = "TEXT")]
     hint: Option<String>,
 }
 
-/// The turn at whose end something is wanted: `asked`, or the last one that ended.
+/// Returns the turn to continue from: `asked`, or the last completed one.
 pub(crate) fn resolve_turn(history: &FoldedRun, asked: Option<u32>) -> CliResult<Turn> {
     let asked = asked.map(Turn);
     let found = asked.map_or(Ok(()), |asked| history.turn(asked).map(|_| ()));
@@ -56,14 +56,14 @@ pub(crate) fn resolve_turn(history: &FoldedRun, asked: Option<u32>) -> CliResult
     })
 }
 
-/// Says which run goes on, and from where.
+/// Prints the new run and where it continues from.
 pub(crate) fn print_resumed(cx: &CliContext, made: &ResumeResponse) {
     if cx.is_json() {
         display::print_json(made);
         return;
     }
     display::print_line(&format!(
-        "task {}: run {} goes on from turn {} of run {}",
+        "task {}: run {} continues from turn {} of run {}",
         made.task.short(),
         made.run.short(),
         made.turn,
@@ -71,7 +71,7 @@ pub(crate) fn print_resumed(cx: &CliContext, made: &ResumeResponse) {
     ));
 }
 
-/// Resumes it.
+/// Resumes the run.
 pub(crate) async fn run_resume(cx: CliContext, args: ResumeArgs) -> CliResult {
     let access = Coordinator::connect(&cx, AccessMode::Write).await?;
     let run = resolve::resolve_run(&access.client, &args.id).await?;
@@ -85,7 +85,7 @@ pub(crate) async fn run_resume(cx: CliContext, args: ResumeArgs) -> CliResult {
         print_resumed(&cx, &made);
     }
     if access.is_local() {
-        display::print_note("nobody works here now; `docket up` starts workers");
+        display::print_note("no workers are running; start them with `docket up`");
     }
     access.close().await?;
     Ok(ExitKind::Ok)

@@ -1,5 +1,5 @@
-//! `docket shell`: a person in a run's workspace as it was at a turn, behind the walls of its commands;
-//! and what they changed there, as the beginning of a run that goes on from it.
+//! `docket shell`: opens a run's workspace, as it was at a turn, in the run's sandbox; a new run
+//! can continue from the changes made there.
 
 use crate::history::blobs;
 use crate::history::lineage;
@@ -34,23 +34,22 @@ use crate::{
     },
 };
 
-/// Changed paths that are shown before a person is asked: a screen of them.
+/// Maximum number of changed paths listed before asking what to do.
 const CHANGES_LISTED_MAX: usize = 20;
 
-/// Flags.
+/// Command-line arguments of `docket shell`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The workspace is made anew in a folder of its own, byte for byte as it was at the end of turn N, and the
-task's setup commands are run. Nothing you do there reaches the run, the network or the rest of this
-machine: the walls are those of the run's own commands. DOCKET_RUN and DOCKET_TURN say where you are.
+    after_help = "Restores the workspace into a separate folder, exactly as it was at the end of turn N, and runs the task's setup
+commands. Nothing you do there affects the run, the network or the rest of this machine: the sandbox is that of the
+run's own commands. DOCKET_RUN and DOCKET_TURN identify the run and the turn.
 
-When you leave, what you changed is shown. Then you choose: resume (a new run of the same task goes on
-from what you left, and the old one ends if it still runs), fork (a new task goes on from it, the run is
-not touched), or discard. The model is told which paths a person changed.
+When you leave, your changes are listed and you choose: resume (a new run of the same task continues from your changes;
+the old run ends if it is still running), fork (a new task continues from them; the run is not changed), or discard. The
+model is told which paths a person changed.
 
-With a command the exit code is 0 where it succeeded and 1 where it did not. With --json standard output
-holds one JSON object, which says what was changed and what became of it; what a command says then goes
-to standard error.
+With a command, the exit code is 0 if it succeeded and 1 if it did not. With --json, standard output has one JSON object
+that describes the changes and what was done with them; the output of a command goes to standard error.
 
 Examples:
   docket shell 3f9c01ab
@@ -59,45 +58,45 @@ Examples:
   docket shell 3f9c01ab --turn 7 --then fork -- sed -i s/old/new/ src/config.py"
 )]
 pub(crate) struct ShellArgs {
-    /// A run, or a task whose last run is meant
+    /// Run ID, or task ID to use the task's last run
     id: String,
-    /// The turn at whose end the workspace is wanted [default: the last one that ended]
+    /// Turn at whose end the workspace is restored [default: the last completed turn]
     #[arg(long, value_name = "N")]
     turn: Option<u32>,
-    /// What becomes of what was changed [default: asked on a terminal, else discard]
+    /// What to do with the changes [default: ask on a terminal, otherwise discard]
     #[arg(long, value_enum, value_name = "WHAT")]
     then: Option<AfterShell>,
-    /// A command to run there, in place of a shell
+    /// Command to run instead of a shell
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
-/// What becomes of a change.
+/// What to do with the changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 enum AfterShell {
-    /// A new run of the same task goes on from it
+    /// Continue in a new run of the same task
     Resume,
-    /// A new task goes on from it
+    /// Continue in a new task
     Fork,
-    /// It is thrown away
+    /// Discard the changes
     Discard,
 }
 
-/// A visit as `--json` shows it: stable.
+/// A shell session in the output of `--json`; a stable format.
 #[derive(Debug, serde::Serialize)]
 struct ShellRow {
-    /// The run that was visited.
+    /// The run whose workspace was opened.
     run: RunId,
     turn: Turn,
-    /// Whether the command, or the shell, ended well.
+    /// Whether the command or shell succeeded.
     succeeded: bool,
     changed: Vec<WorkspacePath>,
     /// Whether commits, branches or stashes changed.
     git_changed: bool,
-    /// Null where nothing was changed.
+    /// Null if nothing was changed.
     then: Option<AfterShell>,
-    /// What goes on from the change; null where nothing does.
+    /// The run that continues from the changes, or null.
     made: Option<fork::ForkRow>,
 }
 
@@ -116,7 +115,7 @@ impl ShellRow {
     }
 }
 
-/// What is visited.
+/// The workspace to open.
 struct ShellTarget {
     run: RunId,
     turn: Turn,
@@ -124,9 +123,9 @@ struct ShellTarget {
     spec: TaskSpec,
 }
 
-/// Opens the workspace, and goes on from what was changed.
+/// Opens the workspace and then continues from the changes.
 pub(crate) async fn run_shell(cx: CliContext, args: ShellArgs) -> CliResult {
-    // The home is not held while a person works.
+    // The home is not locked while a person works.
     let access = Coordinator::connect(&cx, AccessMode::Read).await?;
     let target = resolve_target(&access.client, &args).await?;
     let scratch = tempfile::Builder::new().prefix("shell-").tempdir_in(cx.home.ensure_folder("scratch")?)?;
@@ -190,7 +189,7 @@ async fn open_session(
         .fail_as(ExitKind::Failed)
 }
 
-/// Whether the command, or the shell, ended well.
+/// Returns whether the command or shell succeeded.
 async fn run_attended(
     cx: &CliContext,
     visit: &ShellSession,
@@ -200,11 +199,11 @@ async fn run_attended(
     let on_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let spec = if command.is_empty() {
         if !on_terminal {
-            let message = "a shell needs a terminal; give a command after `--` where there is none";
+            let message = "a shell needs a terminal; without one, specify a command after `--`";
             return Err(CliError::new(ExitKind::Usage, message));
         }
         display::print_note(&format!(
-            "run {} at the end of turn {}, in a copy; leave with exit or Ctrl-D",
+            "copy of run {} at the end of turn {}; leave with exit or Ctrl-D",
             target.run.short(),
             target.turn
         ));
@@ -223,7 +222,7 @@ async fn run_attended(
             CommandExit::Exit(status) => Ok(status == 0),
             CommandExit::Signal(_) | CommandExit::TimedOut | CommandExit::Exceeded(_) => Ok(false),
         },
-        () = stop.drain.cancelled() => Err(CliError::new(ExitKind::Failed, "interrupted; nothing was kept")),
+        () = stop.drain.cancelled() => Err(CliError::new(ExitKind::Failed, "interrupted; the changes were discarded")),
     }
 }
 
@@ -244,13 +243,13 @@ fn print_changes(cx: &CliContext, changed: &SessionChanges) {
     }
 }
 
-/// Asks what becomes of it; where there is nobody to ask, it is thrown away.
+/// Asks what to do with the changes; without a terminal they are discarded.
 fn ask_next_step() -> CliResult<AfterShell> {
     if !std::io::stdin().is_terminal() {
         return Ok(AfterShell::Discard);
     }
     loop {
-        display::print_note("go on from this? [r]esume the task, [f]ork a new one, [d]iscard");
+        display::print_note("continue from these changes? [r]esume the task, [f]ork a new one, [d]iscard");
         let mut line = String::new();
         if std::io::stdin().read_line(&mut line)? == 0 {
             return Ok(AfterShell::Discard);
@@ -273,7 +272,7 @@ async fn continue_from_changes(
     let access = Coordinator::connect(cx, AccessMode::Write).await?;
     let client = &access.client;
     let mut upload = blobs::BlobUpload::new(client);
-    let stored = || "what was changed could not be stored".to_owned();
+    let stored = || "cannot store the changes".to_owned();
     for (blob, bytes) in changed.blobs {
         upload.put(blob, bytes).await.fail_with(ExitKind::Failed, stored)?;
     }
@@ -299,7 +298,7 @@ async fn continue_from_changes(
         AfterShell::Discard => None,
     };
     if access.is_local() {
-        display::print_note("nobody works here now; `docket up` starts workers");
+        display::print_note("no workers are running; start them with `docket up`");
     }
     access.close().await?;
     Ok(row)

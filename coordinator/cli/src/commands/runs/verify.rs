@@ -1,13 +1,13 @@
-//! `docket verify`: the log is whole and unaltered, and everything in it folds.
+//! `docket verify`: checks that the log is complete and unaltered, and that all of it folds.
 //!
-//! Each stream is walked ([`docket_coordinator::store::walk`]): its hash chain up to where its head says it
-//! ends, with the shared history that a fork stands on, and what its events fold into. Then every decision
-//! and request of a run is derived again, and the blobs that it names are asked for. In the end every
-//! stored blob is hashed again. Streams are walked where they lie when this process has the store open. It
-//! reads, and repairs nothing. Not proven are positions (they only say which of two streams was written
-//! first), when a blob was last asked for, and columns that only find rows (`docket db rebuild` compares
-//! those too). For one run this is the *verify* kind of replay, and `docket replay RUN
-//! --verify` says the same; `--tools` runs the recorded calls again as well.
+//! Each stream is walked ([`docket_coordinator::store::walk`]): its hash chain up to its head,
+//! including the shared history of a fork, and its folded state. Then every decision and request of
+//! a run is derived again, and its blobs are checked for presence. Finally every stored blob is
+//! hashed again. If this process has the store open, streams are walked in place. Verification only
+//! reads and repairs nothing. It does not cover positions (they only order writes across streams),
+//! the last access times of blobs, and columns that only serve lookups (`docket db rebuild`
+//! compares those too). For one run this is the *verify* kind of replay, like `docket replay RUN
+//! --verify`; `--tools` also runs the recorded calls again.
 
 mod archived_streams;
 mod stored_blobs;
@@ -40,19 +40,18 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// Faults that are listed; more are only counted.
+/// Maximum number of faults that are listed; further ones are only counted.
 const FAULTS_LISTED_MAX: usize = 100;
 
-/// Flags.
+/// Command-line arguments of `docket verify`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Ends with 0 where all holds and with 6 where something does not; each fault is one line. A decision
-that comes out otherwise is named with its event, what each side has there, and the first fields
-that differ. Ends with 7 where this build lacks a run's engine.
+    after_help = "The exit code is 0 if everything is correct and 6 if not; each fault is one line. A decision that differs is reported
+with its event, both values, and the first fields that differ. The exit code is 7 if this build lacks a run's engine.
 
-This is replay of the kind `verify`: no model is asked. --tools runs the recorded tool calls again
-too, sandboxed, in a scratch workspace (`docket replay --help` says what is compared). To ask a model
-again from some turn on, fork the run there: `docket fork RUN --turn N`.
+This is the `verify` kind of replay: no model is called. --tools also runs the recorded tool calls again, sandboxed, in a
+scratch workspace (`docket replay --help` describes what is compared). To call a model again from some turn on, fork the
+run there: `docket fork RUN --turn N`.
 
 Examples:
   docket verify
@@ -61,26 +60,26 @@ Examples:
   docket verify --store postgres://docket@db/docket --json"
 )]
 pub(crate) struct VerifyArgs {
-    /// A task or a run [default: the whole log]
+    /// Task or run ID [default: the whole log]
     id: Option<String>,
-    /// Run the recorded tool calls of the run, or of each run of the task, again and compare
+    /// Also run the recorded tool calls again and compare them; of a task, for each run
     #[arg(long, requires = "id")]
     tools: bool,
-    /// With --tools: run the final checks too
+    /// With --tools: also run the final checks
     #[arg(long, requires = "tools")]
     gates: bool,
-    /// What the run, or the runs of the task, gave away, too
+    /// Include delegated runs
     #[arg(long, requires = "id")]
     children: bool,
-    /// Read every file of the archive, too, and compare it with what stands in its place here
+    /// Also read every archive file and compare it with the stubs in the store
     #[arg(long, conflicts_with = "id")]
     archives: bool,
-    /// Another store than this home's
+    /// Store to use instead of this home's
     #[arg(long, value_name = "URL", value_parser = crate::config::values::parse_store_address)]
     store: Option<String>,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct VerifyReport {
     /// `verify`: derived again from the log.
@@ -90,15 +89,15 @@ pub(crate) struct VerifyReport {
     pub(crate) tasks: usize,
     pub(crate) runs: usize,
     pub(crate) events: u64,
-    /// Blobs that the events of the runs name.
+    /// Blobs that the runs' events reference.
     pub(crate) blobs: usize,
     /// Stored blobs that were hashed again.
     pub(crate) blobs_checked: u64,
-    /// Streams that are archived: stubs stand for them.
+    /// Archived streams, which the store has as stubs.
     pub(crate) archived: usize,
-    /// Files of the archive that were read and proven.
+    /// Archive files that were read and verified.
     pub(crate) archive_files: usize,
-    /// Places of the archive that do not answer: what was not read there, and why.
+    /// Archives that do not respond: what was not read there, and why.
     pub(crate) archives_unread: Vec<String>,
     /// Decisions derived again and found equal.
     pub(crate) decisions: u64,
@@ -119,7 +118,7 @@ impl VerifyReport {
         Self { replay: "verify", ..Self::default() }
     }
 
-    /// How a command that found this ends.
+    /// The exit code for these findings.
     pub(crate) fn exit(&self) -> ExitKind {
         let all_known = self.engines_missing.is_empty() && self.events_unknown.is_empty();
         match (self.ok, self.archives_unread.is_empty(), all_known) {
@@ -142,7 +141,8 @@ impl VerifyReport {
 }
 
 impl VerifyReport {
-    /// An answer, or a fault where the coordinator found its own store altered, or can make nothing of it.
+    /// Returns the response, or records a fault if the coordinator found its own store altered or
+    /// unreadable.
     fn read_or_fault<T>(&mut self, answer: Result<T, ClientError>) -> CliResult<Option<T>> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
@@ -156,7 +156,7 @@ impl VerifyReport {
         }
     }
 
-    /// What a stream was walked to, and what it folds into where it holds.
+    /// Adds a walked stream, and returns its folded state if the stream is valid.
     fn add_walked(&mut self, walked: StreamReport) -> Option<StreamFold> {
         self.events += walked.events;
         match walked.fault {
@@ -168,12 +168,11 @@ impl VerifyReport {
     }
 }
 
-/// Verifies.
 pub(crate) async fn run_verify(mut cx: CliContext, args: VerifyArgs) -> CliResult {
     let named = args.store.is_some();
     cx.config.store = args.store.or(cx.config.store);
     let opened = match &args.id {
-        // Whoever serves the home knows another store.
+        // A running coordinator for this home uses another store.
         _ if named => Coordinator::serve_configured_store(&cx).await,
         None => Coordinator::connect(&cx, AccessMode::Read).await,
         Some(id) => Coordinator::connect_for_reading(&cx, id).await,
@@ -218,7 +217,7 @@ pub(crate) async fn run_verify(mut cx: CliContext, args: VerifyArgs) -> CliResul
             ResolvedId::Run(run) => {
                 runs.push(run);
                 let progress = ProgressDisplay::spinner(&cx);
-                progress.set_message("decisions are derived again");
+                progress.set_message("deriving decisions again");
                 verify_run(&access.client, &access.history_source(), run).await?
             }
         },
@@ -238,7 +237,7 @@ pub(crate) async fn run_verify(mut cx: CliContext, args: VerifyArgs) -> CliResul
     Ok(exit)
 }
 
-/// Verifies what `runs` gave away as well, and adds those runs.
+/// Also verifies the delegated runs of `runs`, and adds them.
 async fn verify_children(
     cx: &CliContext,
     access: &Coordinator,
@@ -265,7 +264,7 @@ async fn verify_children(
     Ok(report)
 }
 
-/// Verifies one run: its chain, its blobs, its decisions.
+/// Verifies one run: its hash chain, its blobs and its decisions.
 pub(crate) async fn verify_run(
     client: &CoordinatorClient,
     source: &HistorySource,
@@ -278,13 +277,13 @@ pub(crate) async fn verify_run(
     Ok(report)
 }
 
-/// Prints what was found.
+/// Prints the findings.
 pub(crate) fn print_report(cx: &CliContext, report: &VerifyReport) {
     if cx.is_json() {
         display::print_json(report);
         return;
     }
-    let note = "decisions derived again from the log; no model is asked, nothing is run, no file is touched";
+    let note = "decisions derived again from the log; no model is called, nothing is run, no file is changed";
     display::print_line(&cx.screen.paint(TextStyle::Bold, "replay (verify)"));
     display::print_line(&cx.screen.paint(TextStyle::Dim, note));
     for fault in &report.faults {
@@ -301,21 +300,21 @@ pub(crate) fn print_report(cx: &CliContext, report: &VerifyReport) {
         report.blobs_checked.max(report.blobs as u64)
     );
     if report.ok {
-        display::print_line(&format!("the log holds: {counts}"));
+        display::print_line(&format!("the log is valid: {counts}"));
         display::print_line(&format!(
-            "every hash follows from the one before; {} decisions and {} requests derived again are the same",
+            "every hash matches; {} decisions and {} requests derived again are identical",
             report.decisions, report.requests
         ));
         if report.archived > 0 {
             let files = match report.archive_files {
-                0 => "--archives reads their files, too".to_owned(),
-                count => format!("their {count} files hold"),
+                0 => "use --archives to read their files as well".to_owned(),
+                count => format!("their {count} files are valid"),
             };
             display::print_line(&format!("{} streams are archived; {files}", report.archived));
         }
         for engine in &report.engines_missing {
             display::print_line(&format!(
-                "not derived again: this build has no engine {}",
+                "not derived again: this build lacks engine {}",
                 display::sanitize_line(engine)
             ));
         }
@@ -323,11 +322,11 @@ pub(crate) fn print_report(cx: &CliContext, report: &VerifyReport) {
             display::print_line(&format!("not folded: {}", display::sanitize_line(event)));
         }
     } else {
-        display::print_line(&format!("the log does not hold: {} faults in {counts}", report.faults_count));
+        display::print_line(&format!("the log is not valid: {} faults in {counts}", report.faults_count));
     }
 }
 
-/// Verifies everything.
+/// Verifies the whole log.
 pub(crate) async fn verify_whole_log(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -347,13 +346,13 @@ pub(crate) async fn verify_whole_log(
             let before = (report.faults_count, report.faults.len());
             match log.check_stream(stream, *head, &mut report).await {
                 Err(failure) if failure.exit != ExitKind::Unreachable => {
-                    // What the coordinator itself could not make sense of is a fault of this stream; the
-                    // rest is looked at all the same.
+                    // A stream that the coordinator cannot read is a fault of that stream; the others are still
+                    // checked.
                     report.add_fault(format!("{stream}: {}", failure.format_message(CauseDisplay::Hidden)));
                 }
                 other => other?,
             }
-            // It was listed, and has gone to the archive since: that is no fault.
+            // A stream that was archived since it was listed is not a fault.
             if report.faults_count > before.0 && client.get_archived(stream).await.is_ok() {
                 report.faults_count = before.0;
                 report.faults.truncate(before.1);
@@ -370,7 +369,7 @@ pub(crate) async fn verify_whole_log(
     Ok(report)
 }
 
-/// How many streams there are, as far as that can be read: their heads are, with nothing behind them.
+/// Returns the number of streams; only their heads are read. Used for progress.
 async fn count_streams(client: &CoordinatorClient) -> u64 {
     let (mut count, mut after) = (0, None);
     while let Ok(page) = client.list_streams(after.as_ref()).await {
@@ -383,16 +382,16 @@ async fn count_streams(client: &CoordinatorClient) -> u64 {
     count
 }
 
-/// Which blobs are still to be hashed.
+/// Which blobs still have to be hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlobScope {
-    /// None: all that are stored are.
+    /// None: all stored blobs are hashed anyway.
     AllStored,
-    /// Those that the run names.
+    /// Those that the run references.
     NamedByRun,
 }
 
-/// A log being verified.
+/// A log under verification.
 struct LogVerifier<'a> {
     client: &'a CoordinatorClient,
     source: &'a HistorySource,
@@ -426,10 +425,10 @@ impl LogVerifier<'_> {
         let folded = report.add_walked(walk_stream(self.source, &StreamId::Task(task), head).await?);
         let Some(StreamFold::Task(Some(folded))) = folded else { return Ok(()) };
         let stored = self.client.get_task(task).await?.task;
-        // It may have gone on since its events were read.
+        // The task may have advanced since its events were read.
         if stored.seq == folded.seq && stored != *folded {
             report.add_fault(format!(
-                "task {task}: the table differs from the log; `docket db rebuild` mends it"
+                "task {task}: the table differs from the log; fix it with `docket db rebuild`"
             ));
         }
         Ok(())
@@ -447,7 +446,7 @@ impl LogVerifier<'_> {
         let whole = self.source.read_events(run).await?;
         let faults = report.faults_count;
         stored_blobs::check_named_blobs(self.client, run, &whole, self.blobs, report).await?;
-        // Where the chain is broken, what is derived still says which field was altered.
+        // If the chain is broken, the derived decisions still show which field was altered.
         if report.faults_count == faults && folds {
             verify_decisions(self.client, run, &whole, report).await;
         }
@@ -455,7 +454,7 @@ impl LogVerifier<'_> {
     }
 }
 
-/// Derives every decision again and renders every request again, where the rest of the run holds.
+/// Derives every decision and renders every request again, if the rest of the run is valid.
 async fn verify_decisions(
     client: &CoordinatorClient,
     run: RunId,
@@ -467,7 +466,7 @@ async fn verify_decisions(
             report.decisions += verified.decisions;
             report.requests += verified.requests;
             if let Some(kind) = verified.missing_intent {
-                report.add_fault(format!("run {run}: its log ends within an append: a {kind} has to follow"));
+                report.add_fault(format!("run {run}: its log ends within an append: a {kind} must follow"));
             }
         }
         Err(VerifyError::NoEngine(engine)) => {

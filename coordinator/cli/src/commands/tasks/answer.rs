@@ -1,4 +1,5 @@
-//! `docket answer`, and the words by which other commands say that a run waits for it.
+//! `docket answer`: answers the question of a blocked run; also formats how to answer for other
+//! commands.
 
 use crate::output::task_rows;
 use std::path::PathBuf;
@@ -18,18 +19,18 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket answer`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A run that cannot go on without a person frees its slot and waits. With an answer the same run goes on where
-it stood; the model reads the question and the answer before its next decision. Where the model's provider
-stopped the run (credit used up, a key that is not good), no words are needed: mend it, and say go on. Where faults of
-workers stopped it 20 times in a row, give no text: no run is waiting for it.
-`docket retry` starts a new run in its place, and `docket cancel` gives it up. Where policy asks whether a call may run,
-the answer is yes, always, or no with words for the model; anything else is refused, and the question stays open.
+    after_help = "A run that needs a person releases its slot and waits. After your answer the same run continues where it stopped; the
+model reads the question and the answer before its next decision. If the model's provider stopped the run (credit used
+up, an invalid key), fix the cause and answer anything, such as \"continue\". If worker faults stopped the task 20 times in
+a row, answer without text, because no run is waiting for one. `docket retry` starts a new run instead, and `docket
+cancel` gives up the task. If a policy asks whether a call may run, answer yes, always, or no followed by words for the
+model; anything else is refused and the question stays open.
 
-A run whose work is done and whose final checks did not run is unverified and asks whether it is taken as it is. The
-answer `accept` completes it as unverified, `again` runs the checks once more, and anything else goes to the model.
+A run whose work is done but whose final checks did not run is unverified, and asks whether to accept it as is. `accept`
+completes it as unverified, `again` runs the checks once more, and any other answer goes to the model.
 
 Examples:
   docket answer 3f9c01ab \"Port 8080; the tests use it as well.\"
@@ -39,12 +40,12 @@ Examples:
   docket ps --json | jq -r 'select(.blocked_why == \"person\") | [.id, .message] | @tsv'"
 )]
 pub(crate) struct AnswerArgs {
-    /// A task, or one of its runs
+    /// Task ID, or the ID of one of its runs
     id: String,
-    /// The answer; - reads it from standard input
+    /// Answer text; `-` reads it from standard input
     #[arg(num_args = 0.., value_name = "TEXT", conflicts_with = "file")]
     text: Vec<String>,
-    /// A file with the answer
+    /// File with the answer
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -54,18 +55,17 @@ impl AnswerArgs {
         match (&self.file, self.text.as_slice()) {
             (Some(file), _) if file.as_os_str() != "-" => std::fs::read_to_string(file)
                 .fail_with(ExitKind::Usage, || {
-                    format!("cannot read the answer from {}; is it UTF-8 text?", file.display())
+                    format!("cannot read the answer from {}; it must be UTF-8 text", file.display())
                 }),
             (None, words) if words != ["-"] => Ok(words.join(" ")),
             (Some(_) | None, _) => std::io::read_to_string(std::io::stdin().lock())
                 .fail_with(ExitKind::Usage, || {
-                    "cannot read the answer from standard input; is it UTF-8?".to_owned()
+                    "cannot read the answer from standard input; it must be UTF-8".to_owned()
                 }),
         }
     }
 }
 
-/// Answers.
 pub(crate) async fn run_answer(cx: CliContext, args: AnswerArgs) -> CliResult {
     let text = args.read_text()?;
     let access = Coordinator::connect(&cx, AccessMode::Write).await?;
@@ -82,13 +82,13 @@ pub(crate) async fn run_answer(cx: CliContext, args: AnswerArgs) -> CliResult {
         display::print_line(&format!("answered; task {} is {}", task.short(), task_rows::state_label(&now)));
     }
     if access.is_local() {
-        display::print_note("nobody works here now; `docket up` starts workers");
+        display::print_note("no workers are running; start them with `docket up`");
     }
     access.close().await?;
     Ok(ExitKind::Ok)
 }
 
-/// Words that the question does not admit are the command line's fault.
+/// Reports an answer that the question does not allow as a usage error.
 fn answer_error(error: ClientError) -> CliError {
     let is_of_words = error.problem().is_some_and(|problem| problem.field.as_deref() == Some("text"));
     let failure = CliError::from(error);

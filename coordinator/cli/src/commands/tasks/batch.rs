@@ -1,4 +1,4 @@
-//! `docket batch`: tasks that were submitted together, how they stand, and what they may use.
+//! `docket batch`: shows the progress and budget of tasks that were submitted together.
 
 mod budget;
 
@@ -27,18 +27,18 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// How often a batch that is waited for is looked at.
+/// Poll interval while waiting for a batch.
 const WAIT_POLL: Duration = Duration::from_millis(500);
-/// How many columns a message may take.
+/// Maximum width of a message.
 const MESSAGE_CHARS: usize = 160;
 
-/// Flags.
+/// Command-line arguments of `docket batch`.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Without a batch, those of the newest tasks are listed. A batch is named as `docket import --batch` did, or by
-its id, whole or as lists show it; the last part of a name will do where no other ends so. With --wait the exit code says how it ended: 0 where every task was completed, 1 where one was
-not, or waits for a person.
+    after_help = "Without a batch, lists the batches of the newest tasks. Name a batch as in `docket import --batch`, or by its ID, in full
+or as shown in lists; the last part of the name is enough if it is unique. With --wait the exit code is 0 if every task
+completed, and 1 if a task did not complete or waits for a person.
 
 Examples:
   docket batch
@@ -50,21 +50,20 @@ Examples:
 pub(crate) struct BatchArgs {
     #[command(subcommand)]
     command: Option<BatchCommand>,
-    /// The batch: its name, or its id
+    /// Name or ID of the batch
     #[arg(value_name = "BATCH")]
     batch: Option<String>,
-    /// Until every task has ended, or waits for a person
+    /// Wait until every task has ended or waits for a person
     #[arg(long, requires = "batch")]
     wait: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum BatchCommand {
-    /// Set what the runs of a batch may use together
+    /// Set the budget that the runs of a batch share
     Budget(budget::BatchBudgetArgs),
 }
 
-/// Tells of batches.
 pub(crate) async fn run_batch(cx: CliContext, args: BatchArgs) -> CliResult {
     if let Some(BatchCommand::Budget(args)) = args.command {
         return budget::run_batch_budget(cx, args).await;
@@ -90,7 +89,7 @@ async fn fetch_batch(client: &CoordinatorClient, text: &str) -> CliResult<BatchV
     client.get_batch(id).await.map_err(|error| match error.problem_code() {
         Some(ProblemCode::NotFound) => CliError::new(
             ExitKind::NotFound,
-            display::sanitize_line(&format!("there is no batch `{text}`; `docket batch` lists them"))
+            display::sanitize_line(&format!("there is no batch `{text}`; see `docket batch`"))
                 .into_owned(),
         ),
         Some(_) | None => error.into(),
@@ -101,12 +100,12 @@ fn count_tasks(view: &BatchView, is: impl Fn(TaskState) -> bool) -> u64 {
     view.states.iter().filter(|count| is(count.state)).map(|count| count.count).sum()
 }
 
-/// How long the rest takes if it goes on as it went: from the first end to the last.
+/// Estimates the remaining time from the rate between the first and the last end.
 fn remaining_ms(view: &BatchView) -> Option<u64> {
     let ended = count_tasks(view, TaskState::is_ended);
     let (from, to) = (view.first_ended_at?, view.last_ended_at?);
     let between = ended.checked_sub(1).filter(|between| *between > 0)?;
-    // Nobody knows how long people take.
+    // Waits for people cannot be estimated, so those tasks are excluded.
     let rest = (view.tasks - ended).saturating_sub(view.waiting_for_people());
     (rest > 0).then(|| to.ms_since(from).saturating_mul(rest) / between)
 }
@@ -128,13 +127,13 @@ async fn wait_for_batch(cx: &CliContext, access: &Coordinator, text: &str) -> Cl
             count_tasks(&view, |state| state == TaskState::Running)
         ));
         if access.is_local() && began.elapsed() > WAIT_POLL * 2 {
-            let message = "nobody works here now; `docket up` starts workers, and then this waits for them";
+            let message = "no workers are running; start them with `docket up` and this command waits for them";
             return Err(CliError::new(ExitKind::Failed, message));
         }
         tokio::select! {
             () = tokio::time::sleep(WAIT_POLL) => {}
             () = stop.drain.cancelled() => {
-                return Err(CliError::new(ExitKind::Failed, "interrupted; the batch goes on"));
+                return Err(CliError::new(ExitKind::Failed, "interrupted; the batch continues"));
             }
         }
         view = fetch_batch(&access.client, text).await?;
@@ -151,7 +150,7 @@ fn print_batches(cx: &CliContext, list: &BatchList) {
         return;
     }
     if list.batches.is_empty() {
-        display::print_note("no batches; `docket import` makes one");
+        display::print_note("no batches; create one with `docket import`");
         return;
     }
     let now = docket_coordinator::clock::Clock::new().now();
@@ -167,7 +166,7 @@ fn print_batches(cx: &CliContext, list: &BatchList) {
     }
     display::print_line(&table.render(cx.screen));
     if list.more {
-        display::print_note("there are more, of older tasks");
+        display::print_note("there are more batches of older tasks");
     }
 }
 
@@ -226,14 +225,14 @@ fn print_batch(cx: &CliContext, view: &BatchView) {
         let message: String = said.message.split_whitespace().collect::<Vec<_>>().join(" ");
         let message: String = message.chars().take(MESSAGE_CHARS).collect();
         tell(&display::sanitize_line(&format!(
-            "{:>6}  {message}  (as task {})",
+            "{:>6}  {message}  (e.g. task {})",
             said.count,
             said.task.short()
         )));
     }
 }
 
-/// What does not go on before somebody does something, and what helps.
+/// Returns lines about tasks that need an action before they continue, and the command for it.
 fn blocked_lines(view: &BatchView) -> Vec<String> {
     let name = view.name.clone().unwrap_or_else(|| view.id.to_string());
     let mut lines = Vec::new();
@@ -242,13 +241,13 @@ fn blocked_lines(view: &BatchView) -> Vec<String> {
     if view.budget.spent.is_some() {
         let waiting_tasks = count_tasks(view, |state| state == TaskState::Available);
         lines.push(format!(
-            "{rest} rest and {waiting_tasks} wait until it may use more: `docket batch budget '{name}'` raises that"
+            "{rest} paused and {waiting_tasks} waiting for budget: raise it with `docket batch budget '{name}'`"
         ));
     }
     match view.behind_failed {
         0 => {}
         held => lines.push(format!(
-            "{} for a task that failed: `docket retry --batch '{name}' --state discarded,cancelled` takes those up again",
+            "{} for a task that failed: retry those with `docket retry --batch '{name}' --state discarded,cancelled`",
             format_waiting(held)
         )),
     }
@@ -270,7 +269,7 @@ fn blocked_lines(view: &BatchView) -> Vec<String> {
 }
 
 fn format_waiting(count: u64) -> String {
-    if count == 1 { "1 waits".to_owned() } else { format!("{count} wait") }
+    if count == 1 { "1 is waiting".to_owned() } else { format!("{count} are waiting") }
 }
 
 #[cfg(test)]

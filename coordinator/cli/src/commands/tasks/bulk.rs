@@ -1,5 +1,5 @@
-//! What `cancel`, `retry`, `pause`, `unpause` and `reprioritize` share: one task, several, or all that a filter
-//! means; a reason for the log; and what became of them.
+//! Shared by `cancel`, `retry`, `pause`, `unpause` and `reprioritize`: selects one task, several,
+//! or all that match a filter; takes a reason for the log; reports the outcome.
 
 use crate::output::task_rows;
 use std::io::{IsTerminal as _, Write as _};
@@ -25,33 +25,33 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// Refusals that are told one by one.
+/// Maximum number of refusals that are listed.
 const REFUSED_SHOWN_MAX: usize = 5;
-/// Titles that are shown before somebody is asked.
+/// Maximum number of titles shown before asking for confirmation.
 const TITLES_SHOWN_MAX: usize = 5;
 
-/// Which tasks.
+/// Selects tasks.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskSelectionArgs {
-    /// Tasks, or runs of theirs
+    /// Task IDs, or IDs of their runs
     #[arg(value_name = "ID", conflicts_with = "FilterArgs")]
     ids: Vec<String>,
     #[command(flatten)]
     filter: TaskFilterArgs,
-    /// With filters: show what is meant, and do nothing
+    /// With filters: show the matching tasks without changing them
     #[arg(long)]
     dry_run: bool,
-    /// With filters: do not ask first
+    /// With filters: do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 }
 
-/// Flags of an act whose event holds a reason.
+/// Arguments of an operation whose event records a reason.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskActionArgs {
     #[command(flatten)]
     selection: TaskSelectionArgs,
-    /// Why, for the log
+    /// Reason to record in the log
     #[arg(long, default_value = "")]
     reason: String,
 }
@@ -66,7 +66,8 @@ const fn act_word(act: BulkOperation) -> &'static str {
     }
 }
 
-/// The states that an act is for where nobody says: a filter by queue does not run again what is done.
+/// Default states for a filter without --state: filtering by queue must not, for example, retry
+/// completed tasks.
 fn default_states(act: BulkOperation) -> Option<TaskStates> {
     let open = |state: &TaskState| !state.is_ended();
     let states: Vec<TaskState> = match act {
@@ -82,7 +83,7 @@ fn default_states(act: BulkOperation) -> Option<TaskStates> {
     TaskStates::from_states(states)
 }
 
-/// Does it, and says what the tasks are now.
+/// Runs an operation that records a reason, and reports the new states of the tasks.
 pub(crate) async fn run_action_with_reason(
     cx: CliContext,
     args: TaskActionArgs,
@@ -91,7 +92,7 @@ pub(crate) async fn run_action_with_reason(
     run_action(cx, args.selection, act, args.reason).await
 }
 
-/// Likewise, of an act whose event holds no reason.
+/// Runs an operation that records no reason, and reports the new states of the tasks.
 pub(crate) async fn run_action(
     cx: CliContext,
     mut args: TaskSelectionArgs,
@@ -102,13 +103,13 @@ pub(crate) async fn run_action(
     if args.dry_run && !args.ids.is_empty() {
         return Err(CliError::new(
             ExitKind::Usage,
-            "--dry-run goes with filters; `docket show ID` shows one task",
+            "--dry-run requires filters; use `docket show ID` for one task",
         ));
     }
     if args.ids.is_empty() && args.filter == TaskFilterArgs::default() {
         return Err(CliError::new(
             ExitKind::Usage,
-            "nothing says which tasks are meant; name them, or give a filter, such as --batch, --queue or --state",
+            "no tasks selected; specify IDs or a filter such as --batch, --queue or --state",
         ));
     }
     let access = Coordinator::connect(&cx, if looks { AccessMode::Read } else { AccessMode::Write }).await?;
@@ -117,7 +118,7 @@ pub(crate) async fn run_action(
         [] => {
             let now = docket_coordinator::clock::Clock::new().now();
             let asked = args.filter.to_query(now);
-            // What comes while somebody is asked was not meant.
+            // Tasks submitted while the user is asked are not included.
             let until = Some(asked.until.unwrap_or(now).min(Timestamp(now.0 + 1)));
             let state = asked.state.clone().or_else(|| default_states(act));
             let filter = TaskQuery { state, until, limit: Some(BULK_TASKS_MAX), ..asked };
@@ -165,12 +166,12 @@ async fn act_on_one(
     }
     display::print_line(&match (act, now.state, now.run) {
         (BulkOperation::Pause, TaskState::Running, Some(run)) => {
-            format!("asked; run {} of task {} rests at its next turn", run.short(), task.short())
+            format!("pause requested; run {} of task {} pauses at its next turn", run.short(), task.short())
         }
         (..) => format!("task {} is {}", task.short(), task_rows::state_label(&now)),
     });
     if act == BulkOperation::Unpause && access.is_local() {
-        display::print_note("nobody works here now; `docket up` starts workers");
+        display::print_note("no workers are running; start them with `docket up`");
     }
     Ok(ExitKind::Ok)
 }
@@ -203,7 +204,7 @@ async fn act_on_named(
     Ok(told.finish())
 }
 
-/// Every page of a request, each handed to `each`.
+/// Fetches every page of a request and passes each to `each`.
 async fn for_each_page(
     client: &CoordinatorClient,
     mut request: BulkRequest,
@@ -228,7 +229,7 @@ async fn act_on_filtered(
     let act = act_word(request.act);
     let asks = !args.yes && !args.dry_run;
     if asks && (cx.is_json() || !std::io::stdin().is_terminal()) {
-        let message = format!("to {act} all tasks that a filter means, say --yes; --dry-run shows them");
+        let message = format!("to {act} all matching tasks without a prompt, add --yes; to list them, use --dry-run");
         return Err(CliError::new(ExitKind::Usage, message));
     }
     if args.dry_run {
@@ -240,8 +241,8 @@ async fn act_on_filtered(
         })
         .await?;
         if !cx.is_json() {
-            let are = if count == 1 { "1 task is" } else { &format!("{count} tasks are") };
-            display::print_line(&format!("{are} meant; nothing was done"));
+            let are = if count == 1 { "1 task matches" } else { &format!("{count} tasks match") };
+            display::print_line(&format!("{are}; nothing was changed"));
         }
         return Ok(ExitKind::Ok);
     }
@@ -255,7 +256,7 @@ async fn act_on_filtered(
         })
         .await?;
         if count == 0 {
-            display::print_line("no task is meant; nothing was done");
+            display::print_line("no tasks match; nothing was changed");
             return Ok(ExitKind::Ok);
         }
         titles.iter().for_each(|task| print_task(cx, task));
@@ -263,7 +264,7 @@ async fn act_on_filtered(
             display::print_line(&format!("and {} more", count - titles.len()));
         }
         if !confirm_action(&format!("{act} {count} tasks? [y/N] "))? {
-            return Err(CliError::new(ExitKind::Failed, "nothing was done"));
+            return Err(CliError::new(ExitKind::Failed, "nothing was changed"));
         }
     }
     let progress = ProgressDisplay::counter(cx, "tasks");
@@ -279,19 +280,19 @@ async fn act_on_filtered(
 
 fn confirm_action(question: &str) -> CliResult<bool> {
     let mut err = std::io::stderr().lock();
-    // Where nobody can be asked, nobody agrees.
+    // If the user cannot be asked, nothing is confirmed.
     let asked = write!(err, "{question}").and_then(|()| err.flush());
     drop(err);
     asked.fail_as(ExitKind::Failed)?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).fail_as(ExitKind::Failed)?;
     parse_confirmation(&answer).ok_or_else(|| {
-        let message = format!("`{}` is not an answer; answer y or n. Nothing was done", answer.trim());
+        let message = format!("`{}` is not a valid answer; answer y or n. Nothing was changed", answer.trim());
         CliError::new(ExitKind::Usage, message)
     })
 }
 
-/// Reads the answer to a question whose default is no. `None` = it is neither yes nor no.
+/// Parses a confirmation that defaults to no. Returns `None` if it is neither yes nor no.
 fn parse_confirmation(answer: &str) -> Option<bool> {
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Some(true),
@@ -308,7 +309,7 @@ fn print_task(cx: &CliContext, task: &BulkTaskResult) {
     display::print_line(&display::sanitize_line(&format!("{}  {state:<9}  {}", task.id.short(), task.title)));
 }
 
-/// Counts what was done, and tells it.
+/// Counts and prints the outcomes.
 struct BulkReport<'a> {
     cx: &'a CliContext,
     act: BulkOperation,
@@ -342,10 +343,10 @@ impl<'a> BulkReport<'a> {
         if !self.cx.is_json() {
             let past = match self.act {
                 BulkOperation::Cancel => "cancelled",
-                BulkOperation::Retry | BulkOperation::RetryWithoutDependencies => "put back",
-                BulkOperation::Pause => "paused, or asked to rest at their next turn",
-                BulkOperation::Unpause => "let go on",
-                BulkOperation::Reprioritize(_) => "given their priority",
+                BulkOperation::Retry | BulkOperation::RetryWithoutDependencies => "put back in the queue",
+                BulkOperation::Pause => "paused or will pause at their next turn",
+                BulkOperation::Unpause => "unpaused",
+                BulkOperation::Reprioritize(_) => "reprioritized",
             };
             let were = if self.done == 1 { "1 task was" } else { &format!("{} tasks were", self.done) };
             let past = if self.done == 1 { past.replace("their", "its") } else { past.to_owned() };

@@ -1,4 +1,4 @@
-//! `docket cancel`.
+//! `docket cancel`: cancels tasks.
 
 use docket_schema::api::BulkOperation;
 
@@ -8,10 +8,10 @@ use crate::{
     output::error::CliResult,
 };
 
-/// Flags.
+/// Command-line arguments of `docket cancel`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A run that is under way is stopped within its turn; what it did so far can still be looked at.
+    after_help = "A running run is stopped within its turn. What it did so far can still be inspected.
 
 Examples:
   docket cancel 3f9c01ab
@@ -23,7 +23,6 @@ pub(crate) struct CancelArgs {
     action: TaskActionArgs,
 }
 
-/// Cancels the task.
 pub(crate) async fn run_cancel(cx: CliContext, args: CancelArgs) -> CliResult {
     bulk::run_action_with_reason(cx, args.action, BulkOperation::Cancel).await
 }

@@ -1,4 +1,4 @@
-//! Commands about tasks: make them, list them, steer them.
+//! Commands that create, list and manage tasks.
 
 pub(crate) mod answer;
 pub(crate) mod batch;

@@ -1,4 +1,4 @@
-//! `docket pause` and `docket unpause`.
+//! `docket pause` and `docket unpause`: pause and resume tasks.
 
 use docket_schema::api::BulkOperation;
 
@@ -8,13 +8,12 @@ use crate::{
     output::error::CliResult,
 };
 
-/// Flags of `pause`.
+/// Command-line arguments of `docket pause`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A run that is under way ends its turn first; then its process ends and its slot is free for another task.
-A task that waits for a worker, or for its time, is held. Nothing is lost and nothing is counted: after
-`docket unpause` the same run goes on where it stood. A run that ends before its turn is over is not
-paused; a paused task may be cancelled.
+    after_help = "A running run finishes its turn first; then its process exits and its slot is free for another task. A task that waits
+for a worker or a scheduled time is held. Nothing is lost or counted as a failure: after `docket unpause` the same run
+continues where it stopped. A run that ends before its turn is over is not paused. A paused task can be cancelled.
 
 Examples:
   docket pause 3f9c01ab
@@ -26,11 +25,10 @@ pub(crate) struct PauseArgs {
     selection: TaskSelectionArgs,
 }
 
-/// Flags of `unpause`.
+/// Command-line arguments of `docket unpause`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The next free worker goes on with the run, in the workspace as it was. Before the run has come to rest,
-this takes the pause back.
+    after_help = "The next free worker continues the run in the same workspace. If the run has not paused yet, this withdraws the request.
 
 Examples:
   docket unpause 3f9c01ab
@@ -41,12 +39,10 @@ pub(crate) struct UnpauseArgs {
     selection: TaskSelectionArgs,
 }
 
-/// Pauses it.
 pub(crate) async fn run_pause(cx: CliContext, args: PauseArgs) -> CliResult {
     bulk::run_action(cx, args.selection, BulkOperation::Pause, String::new()).await
 }
 
-/// Lets it go on.
 pub(crate) async fn run_unpause(cx: CliContext, args: UnpauseArgs) -> CliResult {
     bulk::run_action(cx, args.selection, BulkOperation::Unpause, String::new()).await
 }

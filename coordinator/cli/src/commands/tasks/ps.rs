@@ -1,4 +1,4 @@
-//! `docket ps`: tasks, newest first.
+//! `docket ps`: lists tasks, newest first.
 
 use crate::output::task_rows;
 use crate::output::task_rows::{TaskRow, state_label, state_style};
@@ -28,17 +28,17 @@ use crate::{
     },
 };
 
-/// Most tasks that are read to be sorted.
+/// Maximum number of tasks that are read for sorting.
 const SORTED_MAX: u32 = 100_000;
 
-/// Questions that a list repeats: more would push the list off the screen.
+/// Maximum number of questions shown, to keep the list on the screen.
 const QUESTIONS_SHOWN_MAX: usize = 5;
-/// Tasks of a page of the list.
+/// Tasks per page of the list.
 const PAGE_TASKS: u32 = 1000;
-/// Lines of each; `docket show` has the whole.
+/// Lines shown per question; `docket show` prints all of it.
 const QUESTION_LINES_MAX: usize = 3;
 
-/// Flags.
+/// Command-line arguments of `docket ps`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Columns: task, run, state, runs, age, title, queue, priority, model, engine, batch, failures, ended, message.
@@ -53,13 +53,13 @@ Examples:
 pub(crate) struct PsArgs {
     #[command(flatten)]
     filter: TaskFilterArgs,
-    /// At most this many
+    /// Maximum number of rows to show
     #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
-    /// The order, of all that the filters mean
+    /// Sort order, applied to all matching tasks
     #[arg(long, value_enum, default_value_t)]
     sort: TaskOrder,
-    /// What is shown, with commas
+    /// Columns to show, separated by commas
     #[arg(
         long,
         value_enum,
@@ -69,21 +69,21 @@ pub(crate) struct PsArgs {
         default_value = "task,run,state,runs,age,title"
     )]
     columns: Vec<TaskColumn>,
-    /// Look again and again, each second or as often as is said: on a terminal the list, else what changes
+    /// Refresh every second or at the given interval: the list on a terminal, otherwise only changes
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
 }
 
-/// The order of a list.
+/// The sort order of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 enum TaskOrder {
-    /// The newest first
+    /// Newest first
     #[default]
     Newest,
-    /// The oldest first
+    /// Oldest first
     Oldest,
-    /// The highest priority first
+    /// Highest priority first
     Priority,
     /// By state
     State,
@@ -91,14 +91,14 @@ enum TaskOrder {
     Title,
     /// Most runs first
     Runs,
-    /// Those that ended last first
+    /// Most recently ended first
     Ended,
 }
 
 impl TaskOrder {
     fn sort_tasks(self, tasks: &mut [TaskRecord]) {
         use std::cmp::Reverse;
-        // They come newest first, and what is equal stays so.
+        // Tasks arrive newest first, and sorting is stable.
         match self {
             Self::Newest => {}
             Self::Oldest => tasks.reverse(),
@@ -111,7 +111,7 @@ impl TaskOrder {
     }
 }
 
-/// A column.
+/// A column of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum TaskColumn {
     Task,
@@ -180,19 +180,19 @@ impl TaskColumn {
     }
 }
 
-/// What tasks ask of people, and how they are answered.
+/// Prints the questions of tasks and how to answer them.
 fn print_questions(cx: &CliContext, tasks: &[TaskRecord]) {
     let waiting: Vec<(&TaskRecord, String)> =
         tasks.iter().filter_map(|task| task_rows::unblock_hint(task).map(|how| (task, how))).collect();
     for (task, how) in waiting.iter().take(QUESTIONS_SHOWN_MAX) {
-        let asks = task.message.as_deref().unwrap_or("it does not say what");
-        let verb = if task.is_undelivered() { "is not delivered" } else { "asks" };
+        let asks = task.message.as_deref().unwrap_or("(no question recorded)");
+        let verb = if task.is_undelivered() { "is undelivered" } else { "asks" };
         display::print_line(&format!("\n{} {verb}:", cx.screen.paint(TextStyle::Bold, &task.id.short())));
         let excerpt = display::render_excerpt(asks, QUESTION_LINES_MAX, "  ", usize::MAX);
         display::print_line(&cx.screen.wrap_prose(&format!("{}\n  {how}", excerpt.trim_end())));
     }
     if let Some(more) = waiting.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
-        let said = format!("\n{more} more wait for an answer; `docket ps --state blocked` lists them");
+        let said = format!("\n{more} more are waiting for an answer; list them with `docket ps --state blocked`");
         display::print_line(&cx.screen.wrap_prose(&said));
     }
     let troubled: Vec<&TaskRecord> =
@@ -200,18 +200,17 @@ fn print_questions(cx: &CliContext, tasks: &[TaskRecord]) {
     for task in troubled.iter().take(QUESTIONS_SHOWN_MAX) {
         let (id, message) = (task.id.short(), task.message.as_deref().unwrap_or_default());
         let said = format!(
-            "\n{id}: {}; `docket apply {id}` or `docket push {id}` runs it again",
+            "\n{id}: {}; run it again with `docket apply {id}` or `docket push {id}`",
             display::sanitize_line(&display::collapse_whitespace(message))
         );
         display::print_line(&cx.screen.wrap_prose(&said));
     }
     if let Some(more) = troubled.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
-        let said = format!("\n{more} more hooks did not end well; `--columns task,message` shows them");
+        let said = format!("\n{more} more hooks failed; show them with `--columns task,message`");
         display::print_line(&cx.screen.wrap_prose(&said));
     }
 }
 
-/// Lists tasks.
 pub(crate) async fn run_ps(cx: CliContext, mut args: PsArgs) -> CliResult {
     if let Some(seconds) = args.watch {
         return watch_tasks(&cx, args, Duration::from_secs(seconds)).await;
@@ -240,20 +239,20 @@ pub(crate) async fn run_ps(cx: CliContext, mut args: PsArgs) -> CliResult {
     print_list(&cx, &args, &tasks, &waits);
     if more {
         let again = args.limit.saturating_mul(2).min(100_000);
-        display::print_note(&format!("there are more; -n {again} shows more of them"));
+        display::print_note(&format!("more tasks match; use -n {again} to show more"));
     }
     Ok(ExitKind::Ok)
 }
 
-/// What a look at the tasks found.
+/// The result of listing tasks.
 struct TaskListing {
     tasks: Vec<TaskRecord>,
     waits: Vec<ProviderWait>,
     more: bool,
 }
 
-/// The first of the tasks that are meant, and whether there are more: page by page, the newest first; in another order,
-/// all of them are read.
+/// Returns the first matching tasks and whether there are more. Newest first is read page by page;
+/// other orders read all tasks.
 async fn fetch_tasks(
     client: &CoordinatorClient,
     args: &PsArgs,
@@ -288,9 +287,9 @@ fn print_list(cx: &CliContext, args: &PsArgs, tasks: &[TaskRecord], waits: &[Pro
     if tasks.is_empty() {
         let any = args.filter.to_query(Timestamp(0)).has_filter();
         return display::print_note(if any {
-            "no tasks like these"
+            "no matching tasks"
         } else {
-            "no tasks; `docket submit` adds one, `docket demo` shows how it works"
+            "no tasks; add one with `docket submit`, or try `docket demo`"
         });
     }
     display::print_line(&render_table(cx, args, tasks));
@@ -298,11 +297,11 @@ fn print_list(cx: &CliContext, args: &PsArgs, tasks: &[TaskRecord], waits: &[Pro
     for wait in waits.iter().take(QUESTIONS_SHOWN_MAX) {
         let (id, wait) = (wait.task.short(), wait.to_string());
         display::print_line(
-            &cx.screen.wrap_prose(&format!("\n{id} runs: {}", display::sanitize_line(&wait))),
+            &cx.screen.wrap_prose(&format!("\n{id} is running: {}", display::sanitize_line(&wait))),
         );
     }
     if let Some(more) = waits.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
-        let said = format!("\n{more} more wait for a provider's limit; `docket limit list` shows them");
+        let said = format!("\n{more} more are waiting for a provider's rate limit; see `docket limit list`");
         display::print_line(&cx.screen.wrap_prose(&said));
     }
 }
@@ -317,7 +316,7 @@ fn render_table(cx: &CliContext, args: &PsArgs, tasks: &[TaskRecord]) -> String 
     table.render(cx.screen)
 }
 
-/// Tasks that were listed, are not any more, and changed: as they stand now.
+/// Returns tasks that left the list, in their current state.
 async fn fetch_departed(
     client: &CoordinatorClient,
     seen: &HashMap<TaskId, Seq>,
@@ -328,7 +327,7 @@ async fn fetch_departed(
     for (id, seq) in seen.iter().filter(|(id, _)| !listed.contains(id)) {
         match client.get_task(*id).await {
             Ok(view) => left.extend(Some(view.task).filter(|task| task.seq != *seq)),
-            // It is in the archive by now.
+            // The task was archived meanwhile.
             Err(error) if error.problem_code() == Some(ProblemCode::NotFound) => {}
             Err(error) => return Err(error.into()),
         }
@@ -337,9 +336,9 @@ async fn fetch_departed(
     Ok(left)
 }
 
-/// As much of a list as a terminal's rows hold: its head and first rows are what is looked at.
+/// Prints as many rows as fit on the terminal, from the top of the list.
 fn print_screen(cx: &CliContext, args: &PsArgs, tasks: &[TaskRecord], waits: &[ProviderWait]) {
-    // The head, a line that says how many more there are, and the cursor's.
+    // Leaves room for the header, the line with the number of further tasks, and the cursor.
     let room = usize::from(console::Term::stdout().size().0).saturating_sub(3).max(1);
     if tasks.len() <= room / 2 {
         return print_list(cx, args, tasks, waits);
@@ -351,14 +350,14 @@ fn print_screen(cx: &CliContext, args: &PsArgs, tasks: &[TaskRecord], waits: &[P
     }
 }
 
-/// Looks again and again, until Ctrl-C or until nobody reads.
+/// Refreshes until Ctrl-C or until the output is closed.
 async fn watch_tasks(cx: &CliContext, mut args: PsArgs, every: Duration) -> CliResult {
     let mut found = false;
     let stop = StopSignals::listen()?;
     let redraws = !cx.is_json() && std::io::stdout().is_terminal();
     let mut seen: HashMap<TaskId, Seq> = HashMap::new();
     loop {
-        // A coordinator that comes and goes is found again each time.
+        // Reconnects each time, so that the watch survives coordinator restarts.
         let access = Coordinator::connect(cx, AccessMode::Read).await?;
         if !std::mem::replace(&mut found, true) {
             args.filter.resolve_batch(&access.client).await?;
@@ -367,7 +366,7 @@ async fn watch_tasks(cx: &CliContext, mut args: PsArgs, every: Duration) -> CliR
         let left = if redraws { Vec::new() } else { fetch_departed(&access.client, &seen, &tasks).await? };
         access.close().await?;
         if redraws {
-            // The screen is emptied, and the list begins at its top.
+            // Clears the screen and moves the cursor to the top.
             display::print_bytes(b"\x1b[2J\x1b[H");
             print_screen(cx, &args, &tasks, &waits);
         } else {

@@ -1,4 +1,4 @@
-//! `docket reprioritize`.
+//! `docket reprioritize`: changes the priority of tasks.
 
 use docket_schema::{api::BulkOperation, task::PRIORITY_MAX};
 
@@ -8,9 +8,9 @@ use crate::{
     output::error::CliResult,
 };
 
-/// Flags.
+/// Command-line arguments of `docket reprioritize`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A task that runs goes on; the priority is that of its next lease.
+#[command(after_help = "A running task continues; the new priority applies from its next lease.
 
 Examples:
   docket reprioritize 3f9c01ab --priority 10
@@ -19,13 +19,12 @@ Examples:
 pub(crate) struct ReprioritizeArgs {
     #[command(flatten)]
     selection: TaskSelectionArgs,
-    /// The priority; higher goes first
+    /// New priority; higher runs first
     #[arg(long, allow_negative_numbers = true, value_name = "N",
           value_parser = clap::value_parser!(i16).range(-i64::from(PRIORITY_MAX)..=i64::from(PRIORITY_MAX)))]
     priority: i16,
 }
 
-/// Changes priorities.
 pub(crate) async fn run_reprioritize(cx: CliContext, args: ReprioritizeArgs) -> CliResult {
     bulk::run_action(cx, args.selection, BulkOperation::Reprioritize(args.priority), String::new()).await
 }

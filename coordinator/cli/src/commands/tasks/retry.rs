@@ -1,4 +1,4 @@
-//! `docket retry`.
+//! `docket retry`: starts tasks again.
 
 use docket_schema::api::BulkOperation;
 
@@ -8,16 +8,15 @@ use crate::{
     output::error::CliResult,
 };
 
-/// Flags.
+/// Command-line arguments of `docket retry`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The task begins anew, with a new run; the old ones are kept. `docket resume` goes on with an old one.
-A task whose last run stood on an earlier one (rejected, resumed) and failed goes on from there while it waits for
-its next try; once it is discarded, `docket resume` does.
-A task that was to come after others waits again for those of them that are not completed, whatever
---if-failed says: retry them too. --without-dependencies does not wait.
-A task that its model's provider stopped (credit used up, a key that is not good), or faults of workers,
-goes on with the run it has. With filters and no --state, discarded tasks are meant.
+    after_help = "The task starts from the beginning with a new run; the old runs are kept. To continue an old run, use `docket resume`.
+If the task's last run continued an earlier one (after a rejection or a resume) and failed, a retry of a task that still
+waits for its next try continues from there; once the task is discarded, use `docket resume`. A task with dependencies
+waits again for those that are not completed, whatever --if-failed says: retry them too, or use --without-dependencies. A
+task that was stopped by its model's provider (credit used up, an invalid key) or by worker faults continues its existing
+run. Filters without --state match discarded tasks.
 
 Examples:
   docket retry 3f9c01ab
@@ -28,12 +27,11 @@ Examples:
 pub(crate) struct RetryArgs {
     #[command(flatten)]
     action: TaskActionArgs,
-    /// Begin whatever the task was to come after; also a task that still waits
+    /// Start without waiting for dependencies; also for a task that still waits
     #[arg(long)]
     without_dependencies: bool,
 }
 
-/// Puts the task back.
 pub(crate) async fn run_retry(cx: CliContext, args: RetryArgs) -> CliResult {
     let act = if args.without_dependencies {
         BulkOperation::RetryWithoutDependencies

@@ -1,8 +1,9 @@
-//! `docket run`: one task from start to finish.
+//! `docket run`: runs one task from start to finish.
 //!
-//! In a home it is carried out by this process, by a worker that takes this task only: its queue has a name of its
-//! own. Any number of runs share a home, one of its processes serves it, and another takes over when that one ends
-//! ([`HomeMember`]). What the run does is shown on standard error; standard output is for the patch.
+//! In a home, this process executes the task with a worker that takes only this task, because its
+//! queue has a unique name. Any number of runs share a home: one of its processes serves it, and
+//! another takes over when that one ends ([`HomeMember`]). Progress is shown on standard error;
+//! standard output is for the patch.
 
 mod watch;
 
@@ -44,35 +45,34 @@ use crate::{
 };
 use watch::{WatchEnd, WorkerLocation, task_kept_note, unfinished_note, watch_task};
 
-/// How long the worker may take to end after its only run has.
+/// How long the worker may take to exit after its run has ended.
 const WORKER_END_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a call waits for a coordinator that does not answer: one that starts again, or the next process of the home.
+/// How long a call waits for a coordinator that does not respond while it restarts or another
+/// process takes over the home.
 const COORDINATOR_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Flags.
+/// Command-line arguments of `docket run`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Works on a copy: your work tree stays as it is. The patch goes to standard output, byte for byte
-unless that is a terminal, or with --branch the result becomes a branch. What did not complete gives a patch on a
-terminal only, for `| git apply` would take it for done; `docket diff` shows it.
+    after_help = "Works on a copy: your work tree does not change. The patch is written to standard output (byte for byte unless that is a
+terminal); with --branch the result becomes a branch instead. An unfinished run prints its patch only to a terminal, so
+that a pipe to `git apply` never applies partial work; `docket diff` shows it.
 
-Ctrl-C stops it after its turn; `docket up` continues it, at once where one works in this home.
-`docket up` also continues the task of a run that was killed.
+Ctrl-C stops the run after its turn; `docket up` continues it, immediately if one is running for this home. `docket up`
+also continues the task of a killed run.
 
-Any number of runs share a home, also with a `docket up`: one of the processes serves it, the
-`docket up` where there is one, and another takes over when that one ends. A model's provider that does not answer is waited for.
-Where a coordinator elsewhere is named (--url), its workers do it: Ctrl-C ends the watching only,
-and says how to look again.
+Any number of runs can share a home, also with a `docket up`: one of the processes serves it, preferably `docket up`, and
+another takes over when it ends. If a model's provider does not respond, the run waits for it. With a remote coordinator
+(--url), its workers execute the task: Ctrl-C then only stops following it, and prints how to follow it again.
 
-Ends with 0 where the task completed, with 1 where it was cancelled or discarded, is blocked (it waits for you), was
-not watched to its end, or cannot be carried out here (an MCP server does not start, a key is refused): it is kept then.
-Checks that did not run (no pytest, a module that does not import) verify nothing: the
-task is then blocked and unverified, and `docket answer TASK accept` completes it as it is. A task that completes
-unverified, because there are no checks, you accepted it or run.unverified is complete, ends with 0; the last lines and
-`unverified` of --json say so.
+The exit code is 0 if the task completed, and 1 if it was cancelled or discarded, is blocked (it waits for you), was not
+followed to its end, or cannot be executed here (an MCP server does not start, a key is refused); the task is then kept.
+Checks that did not run (no pytest, a module that does not import) verify nothing: the task is then blocked and
+unverified, and `docket answer TASK accept` completes it as is. A task that completes unverified, because it has no
+checks, you accepted it, or run.unverified is `complete`, exits with 0; the last lines and `unverified` in --json say so.
 
 Examples:
-  docket run \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\" | git apply
+  docket run \"Fix the rounding in prices.py\" --repo . --tests \"pytest -q\" | git apply
   docket run \"Add a --json flag\" --repo . --branch feature/json --model openai:gpt-5.5"
 )]
 pub(crate) struct RunArgs {
@@ -80,7 +80,6 @@ pub(crate) struct RunArgs {
     task: TaskArgs,
 }
 
-/// Does it.
 pub(crate) async fn run_run(cx: CliContext, args: RunArgs) -> CliResult {
     logging::init_logging(cx.verbose)?;
     let asked = args.task.check_flags(&cx)?;
@@ -97,7 +96,7 @@ pub(crate) async fn run_run(cx: CliContext, args: RunArgs) -> CliResult {
     }
 }
 
-/// What a person wants.
+/// What the user requested.
 struct RunOrder<'a> {
     args: &'a TaskArgs,
     asked: PreparedTask,
@@ -105,7 +104,7 @@ struct RunOrder<'a> {
     stop: &'a StopSignals,
 }
 
-/// The workers of a coordinator elsewhere carry it out.
+/// Lets the workers of a remote coordinator execute the task.
 async fn run_elsewhere(cx: &CliContext, order: RunOrder<'_>) -> CliResult {
     let RunOrder { args, asked, id, stop } = order;
     let access = Coordinator::connect(cx, AccessMode::Write).await?;
@@ -123,19 +122,19 @@ async fn run_elsewhere(cx: &CliContext, order: RunOrder<'_>) -> CliResult {
     exit
 }
 
-/// This process carries it out, as a member of its home.
+/// Executes the task in this process, as a member of its home.
 async fn run_in_home(mut cx: CliContext, order: RunOrder<'_>) -> CliResult {
     "127.0.0.1:0".clone_into(&mut cx.config.server.listen);
     cx.config.slots = 1;
     cx.config.queues = vec![QueueName::for_single_task(order.id)];
-    // Who names the server is who owns this worker, and no other task comes to its queue.
+    // The person who chose this URL also owns the worker, and no other task reaches its queue.
     cx.config.trusted_base_urls.extend(order.args.base_url.clone());
     let kind = MemberKind::Run(HandoverWatch::default());
     let member = HomeMember::join(&cx, ServerArgs::default(), kind).await?;
     if let MemberRole::Joined(owner) = &*member.role().borrow() {
         let command = owner.command.map_or_else(|| "docket".to_owned(), |command| command.to_string());
         display::print_note(&format!(
-            "`{command}` (process {}) serves this home; this run works for it",
+            "`{command}` (process {}) serves this home; this run joins it",
             owner.pid
         ));
     }
@@ -144,17 +143,17 @@ async fn run_in_home(mut cx: CliContext, order: RunOrder<'_>) -> CliResult {
     exit
 }
 
-/// Submits the task and carries it out with a worker of this process.
+/// Submits the task and executes it with a worker of this process.
 async fn submit_and_work(cx: &CliContext, member: &HomeMember, order: RunOrder<'_>) -> CliResult {
     let RunOrder { args, asked, id, stop } = order;
     let token = cx.home.load_or_create_token()?;
     let client = CoordinatorClient::new(member.address(), token.clone())?;
     let patient = client.with_retry_timeout(COORDINATOR_TIMEOUT);
     let follower = TaskFollower { cx, args, stop, watching: client, finishing: patient.clone() };
-    // Where its own task needs a key it was refused without.
+    // A task that needs a missing key was already refused, so the note about missing keys is redundant.
     let job = worker_supervisor::WorkerSpec::for_home(member.address(), token, "run".to_owned())
         .suppress_key_note(true);
-    // Before the worker's first request, which says more of it and must come last.
+    // Registers before the worker's own first request, which has more details and must arrive last.
     tokio::select! {
         claimed = claim_queue(cx, &patient, job.incarnation()) => claimed?,
         () = stop.drain.cancelled() => return Err(CliError::new(ExitKind::Failed, serve::STOPPED_EARLY)),
@@ -162,7 +161,7 @@ async fn submit_and_work(cx: &CliContext, member: &HomeMember, order: RunOrder<'
     let mut worker = Box::pin(worker_supervisor::start_supervisor(cx, job, stop)?.fuse());
     let mut work = Box::pin(async {
         let submitted = args.submit(cx, &patient, asked, Some(QueueName::for_single_task(id)), id).await?;
-        // A task with the same key is another process's to work on.
+        // A task with the same key belongs to another process.
         if submitted != id {
             return follower.follow_to_end(submitted, WorkerLocation::Remote).await;
         }
@@ -177,23 +176,23 @@ async fn submit_and_work(cx: &CliContext, member: &HomeMember, order: RunOrder<'
             exit = &mut work => break exit,
             () = stop.abort.cancelled() => break Err(interrupted_error()),
             ended = &mut worker, if !worker.is_terminated() => {
-                // One that ends before it is told to cannot start at all.
+                // A worker that ends before it was asked to could not start.
                 if !stop.drain.is_cancelled() {
-                    break ended.and(Err(CliError::new(ExitKind::Failed, "the worker ended early; run with -v")));
+                    break ended.and(Err(CliError::new(ExitKind::Failed, "the worker exited unexpectedly; run with -v for details")));
                 }
             }
         }
     };
     stop.drain.cancel();
     if !worker.is_terminated() {
-        // What it would still say changes nothing: the result is out.
+        // The result has been handed over, so further messages from the worker do not matter.
         drop(tokio::time::timeout(WORKER_END_TIMEOUT, worker).await);
     }
     exit
 }
 
-/// Tells the coordinator that this process has a worker for the task's queue, before the task is there: a worker of
-/// all queues would take it first, with other keys and settings.
+/// Registers this process's worker for the queue before the task exists. Otherwise a worker of all
+/// queues would take the task first, with other keys and settings.
 async fn claim_queue(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -201,7 +200,7 @@ async fn claim_queue(
 ) -> CliResult<()> {
     let request = LeaseRequest {
         incarnation,
-        // Before the first request of the worker itself.
+        // Precedes the first request of the worker itself.
         number: 0,
         name: "run".to_owned(),
         queues: cx.config.queues.clone(),
@@ -217,14 +216,14 @@ async fn claim_queue(
     Ok(())
 }
 
-/// Watches a task and hands its result over.
+/// Follows a task and delivers its result.
 struct TaskFollower<'a> {
     cx: &'a CliContext,
     args: &'a TaskArgs,
     stop: &'a StopSignals,
-    /// For watching, which waits for a coordinator by itself and says so.
+    /// Client for following, which waits for a coordinator and reports that.
     watching: CoordinatorClient,
-    /// For the result: its calls wait for a coordinator.
+    /// Client for the result, whose calls wait for a coordinator.
     finishing: CoordinatorClient,
 }
 
@@ -244,11 +243,11 @@ impl TaskFollower<'_> {
 fn interrupted_error() -> CliError {
     CliError::new(
         ExitKind::Failed,
-        "interrupted; `docket ps` tells what was submitted, `docket up` continues it",
+        "interrupted; see submitted tasks with `docket ps`, continue them with `docket up`",
     )
 }
 
-/// Hands over the result, and says how it went.
+/// Delivers the result and prints the summary.
 async fn hand_over_result(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -270,11 +269,11 @@ async fn hand_over_result(
     let Some(run) = task.last_run else {
         return Err(CliError::new(
             ExitKind::Failed,
-            format!("task {} is {} and was never run", task.id.short(), task.state),
+            format!("task {} is {} and never ran", task.id.short(), task.state),
         ));
     };
     let has_repository = task.spec.base.git.is_some();
-    // What reads a pipe takes a patch for the result, whatever the exit code is by then.
+    // A pipe takes any patch for the result, whatever the exit code is later.
     let gives_patch = !cx.is_json() && (exit == ExitKind::Ok || std::io::stdout().is_terminal());
     let mut branch = None;
     if has_repository {
@@ -300,10 +299,10 @@ async fn hand_over_result(
     Ok(exit)
 }
 
-/// Where the difference is of what did not complete.
+/// Explains where to find the changes of a task that did not complete.
 fn no_patch_note(task: &TaskRecord, run: RunId) -> String {
     let (state, run) = (task.state, run.short());
-    format!("no patch was written, for the task is {state}; `docket diff {run}` shows what the run changed")
+    format!("no patch was written because the task is {state}; see the run's changes with `docket diff {run}`")
 }
 
 async fn print_summary(
@@ -327,7 +326,7 @@ async fn print_summary(
     if let Some(text) = &state.last_text {
         display::print_note(&display::render_excerpt(&text.text_or_size(), 20, "  ", cx.screen.columns()));
     }
-    // What a run asks was shown as it asked.
+    // A question was already shown when the run asked it.
     let message = task.message.as_deref().filter(|_| task.state != TaskState::Blocked);
     let message = message.map(|message| format!(" ({})", collapse_whitespace(message)));
     let message = message.unwrap_or_default();
@@ -340,13 +339,13 @@ async fn print_summary(
     )));
     if let Some(why) = task.unverified.as_deref().filter(|_| task.state == TaskState::Completed) {
         display::print_note(&sanitize_line(&format!(
-            "nothing verified this result: {}",
+            "this result is unverified: {}",
             collapse_whitespace(why)
         )));
     }
     if let Some(how) = task_rows::unblock_hint(task) {
         let next = match workers {
-            WorkerLocation::ThisProcess => ", and `docket up` then goes on with this run",
+            WorkerLocation::ThisProcess => ", and `docket up` then continues this run",
             WorkerLocation::Remote => "",
         };
         display::print_note(&format!("{how}{next}"));
@@ -354,7 +353,7 @@ async fn print_summary(
     if let Some(done) = branch {
         display::print_note(&done.describe());
     }
-    display::print_note(&format!("docket replay {} shows it turn by turn", run.short()));
+    display::print_note(&format!("view it turn by turn with `docket replay {}`", run.short()));
     Ok(())
 }
 

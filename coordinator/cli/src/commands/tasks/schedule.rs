@@ -1,4 +1,4 @@
-//! `docket schedule`: tasks that come again and again.
+//! `docket schedule`: manages recurring tasks.
 
 use crate::history::blobs;
 use crate::tasks::pinning;
@@ -26,18 +26,19 @@ use crate::{
     tasks::task_args::TaskArgs,
 };
 
-/// Flags.
+/// Command-line arguments of `docket schedule`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The repository is pinned when the schedule is added: every task of it starts from that commit, for a coordinator
-has no repository. `repin` takes the newer one; run it from a cron of the machine that has the repository, or after a merge.
+    after_help = "The commit is pinned when you add the schedule, because the coordinator has no checkout: every task of the schedule starts
+from that commit. `repin` moves it to the current one; run it from cron on the machine that has the repository, or after a
+merge.
 
-Schedules fire while a coordinator runs (`docket up`, `docket serve`); of several each firing gives one task. Cron lines have
-five fields (minute, hour, day of the month, month, day of the week), or are @hourly, @daily, @weekly, @monthly. A time that
-the change of clocks leaves out, or brings twice, fires once.
+Schedules fire while a coordinator runs (`docket up`, `docket serve`); with several coordinators each firing still creates
+one task. Cron expressions have five fields (minute, hour, day of the month, month, day of the week), or are @hourly,
+@daily, @weekly or @monthly. A time that a clock change skips or repeats fires once.
 
 Examples:
-  docket schedule add nightly --cron \"0 3 * * 1-5\" --tz Europe/Berlin \"Mend what is flaky\" --repo . --push
+  docket schedule add nightly --cron \"0 3 * * 1-5\" --tz Europe/Berlin \"Fix flaky tests\" --repo . --push
   docket schedule list
   docket schedule repin nightly
   docket schedule run nightly
@@ -50,57 +51,57 @@ pub(crate) struct ScheduleArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum ScheduleCommand {
-    /// Add a schedule: a task as of `docket submit`, and when it comes
+    /// Add a schedule: a task as for `docket submit`, and when to submit it
     Add(Box<ScheduleAddArgs>),
-    /// The schedules, and when each fires next (as without a subcommand)
+    /// List schedules and their next firings
     #[command(after_help = "Examples:
   docket schedule list
   docket schedule list --json")]
     List,
-    /// One schedule
+    /// Show one schedule
     #[command(after_help = "Examples:
   docket schedule show nightly")]
     Show {
-        /// Its name
+        /// Name of the schedule
         name: ScheduleName,
     },
-    /// Let it rest
+    /// Pause a schedule
     #[command(after_help = "Examples:
   docket schedule pause nightly")]
     Pause {
-        /// Its name
+        /// Name of the schedule
         name: ScheduleName,
     },
-    /// Let it go on; what was due meanwhile is not made up for
+    /// Unpause a schedule; missed firings are not caught up
     #[command(after_help = "Examples:
   docket schedule unpause nightly")]
     Unpause {
-        /// Its name
+        /// Name of the schedule
         name: ScheduleName,
     },
-    /// End it; its tasks stay
+    /// Remove a schedule; its tasks stay
     #[command(after_help = "Examples:
   docket schedule remove nightly")]
     Remove {
-        /// Its name
+        /// Name of the schedule
         name: ScheduleName,
     },
-    /// Submit its task now, whatever its times; also while it rests or its last task has not ended
+    /// Submit its task now, even if the schedule is paused or its last task has not ended
     #[command(after_help = "Examples:
   docket schedule run nightly
   docket schedule run nightly --json")]
     Run {
-        /// Its name
+        /// Name of the schedule
         name: ScheduleName,
     },
-    /// Pin its repository again, at what it is now
+    /// Pin the repository's current commit
     #[command(after_help = "Examples:
   docket schedule repin nightly
   docket schedule repin nightly --repo ~/src/shop --commit main")]
     Repin {
-        /// Its name
+        /// Name of the schedule
         name: ScheduleName,
-        /// The repository [default: where it was pinned the last time]
+        /// Repository [default: the one it was last pinned from]
         #[arg(long, value_name = "DIR")]
         repo: Option<PathBuf>,
         /// Branch, tag or commit to start from [default: HEAD]
@@ -111,24 +112,24 @@ enum ScheduleCommand {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  docket schedule add nightly --cron \"0 3 * * 1-5\" --tz Europe/Berlin \"Mend what is flaky\" --repo . --push
+  docket schedule add nightly --cron \"0 3 * * 1-5\" --tz Europe/Berlin \"Fix flaky tests\" --repo . --push
   docket schedule add weekly --cron @weekly --file tidy.md --repo ~/src/shop --missed skip")]
 struct ScheduleAddArgs {
-    /// Its name: letters, digits, . _ - after a first letter or digit
+    /// Name of the schedule: letters, digits and . _ - after a first letter or digit
     name: ScheduleName,
-    /// When: minute, hour, day of the month, month, day of the week
+    /// When to fire: minute, hour, day of the month, month, day of the week
     #[arg(long, value_name = "LINE")]
     cron: String,
-    /// The zone of those times
+    /// Time zone of the cron expression
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     tz: String,
-    /// Firings that were due while no coordinator ran: once (the last of them is made up for) or skip
+    /// Firings missed while no coordinator ran: `once` collapses them into one, `skip` drops them
     #[arg(long, value_name = "WHAT", default_value = "once", value_parser = parse_missed)]
     missed: MissedFiringPolicy,
-    /// While the last task has not ended: skip (the firing gives none) or allow
+    /// If the last task has not ended: `skip` submits nothing, `allow` submits another task
     #[arg(long, value_name = "WHAT", default_value = "skip", value_parser = parse_overlap)]
     overlap: OverlapPolicy,
-    /// Take the place of the one of this name
+    /// Replace an existing schedule of this name
     #[arg(long)]
     replace: bool,
     #[command(flatten)]
@@ -139,7 +140,7 @@ fn parse_missed(text: &str) -> Result<MissedFiringPolicy, String> {
     match text {
         "once" => Ok(MissedFiringPolicy::Once),
         "skip" => Ok(MissedFiringPolicy::Skip),
-        _ => Err("it is one of once, skip".to_owned()),
+        _ => Err("expected once or skip".to_owned()),
     }
 }
 
@@ -147,11 +148,10 @@ fn parse_overlap(text: &str) -> Result<OverlapPolicy, String> {
     match text {
         "skip" => Ok(OverlapPolicy::Skip),
         "allow" => Ok(OverlapPolicy::Allow),
-        _ => Err("it is one of skip, allow".to_owned()),
+        _ => Err("expected skip or allow".to_owned()),
     }
 }
 
-/// Does it.
 pub(crate) async fn run_schedule(cx: CliContext, args: ScheduleArgs) -> CliResult {
     let what = args.command.unwrap_or(ScheduleCommand::List);
     let need = if matches!(what, ScheduleCommand::List | ScheduleCommand::Show { .. }) {
@@ -170,19 +170,19 @@ pub(crate) async fn run_schedule(cx: CliContext, args: ScheduleArgs) -> CliResul
         | ScheduleCommand::Repin { .. } => None,
     };
     if let ScheduleCommand::Add(args) = &what {
-        // Before anything is pinned.
+        // Checked before anything is pinned.
         let times =
             docket_coordinator::decide::CronTimetable::new(&args.cron, &args.tz).fail_as(ExitKind::Usage)?;
         if times.next_after(docket_coordinator::clock::Clock::new().now()).is_none() {
             let message =
-                format!("--cron: the times of `{}` never come; give a line that has one", args.cron);
+                format!("--cron: `{}` never fires; specify an expression that matches a date", args.cron);
             return Err(CliError::new(ExitKind::Usage, message));
         }
         args.task.check_source(&cx).await?;
         if let Some(branch) = &args.task.branch {
             display::print_note(&display::sanitize_line(&format!(
-                "note: each task of the schedule gives its result as the branch {branch}, which must be gone by then; \
-                 without --branch each has a branch of its own"
+                "note: every task of the schedule delivers to branch {branch}, which must not exist at that point; \
+                 without --branch each task gets its own branch"
             )));
         }
     }
@@ -206,7 +206,7 @@ pub(crate) async fn run_schedule(cx: CliContext, args: ScheduleArgs) -> CliResul
             client.remove_schedule(&name).await?;
             match cx.is_json() {
                 true => display::print_json(&serde_json::json!({ "name": name, "removed": true })),
-                false => display::print_line(&format!("schedule {name} is no more")),
+                false => display::print_line(&format!("schedule {name} removed")),
             }
         }
         ScheduleCommand::Run { name } => {
@@ -239,7 +239,7 @@ async fn add_schedule(
     Ok(())
 }
 
-/// What stands where the repository was is pinned anew; all else stays.
+/// Pins the repository again and keeps everything else.
 async fn repin_schedule(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -250,14 +250,14 @@ async fn repin_schedule(
     let ScheduleView { mut schedule, .. } = client.get_schedule(name).await?;
     let known = schedule.spec.base.git.as_ref().map(|git| PathBuf::from(&git.source));
     let Some(folder) = repo.map(Path::to_owned).or(known) else {
-        let message = format!("schedule {name} starts from an empty folder; name a repository with --repo");
+        let message = format!("schedule {name} starts from an empty folder; specify a repository with --repo");
         return Err(CliError::new(ExitKind::Usage, message));
     };
     let mut upload = blobs::BlobUpload::new(client);
     let source = BaseSource::Local(pinning::canonicalize_folder(&folder)?);
     let base: WorkspaceBase =
         pinning::pin_and_note(cx, &mut upload, source, commit, DirtyTreePolicy::Refuse).await?;
-    upload.flush().await.fail_with(ExitKind::Failed, || "the repository could not be stored".to_owned())?;
+    upload.flush().await.fail_with(ExitKind::Failed, || "cannot store the repository".to_owned())?;
     schedule.spec.base = base;
     let view = client.set_schedule(name, &SetScheduleRequest { schedule, replace: true }).await?;
     if !cx.is_json() {
@@ -284,7 +284,7 @@ fn print_schedule_state(cx: &CliContext, view: &ScheduleView) {
         return;
     }
     display::print_line(&match view.paused {
-        true => format!("schedule {} rests", view.name),
+        true => format!("schedule {} is paused", view.name),
         false => format!("schedule {} fires next at {}", view.name, format_next(view)),
     });
 }
@@ -296,7 +296,7 @@ async fn list_schedules(cx: &CliContext, client: &CoordinatorClient) -> CliResul
         return Ok(());
     }
     if schedules.is_empty() {
-        display::print_note("there are no schedules; `docket schedule add` makes one");
+        display::print_note("no schedules; create one with `docket schedule add`");
         return Ok(());
     }
     let mut table = TextTable::new(&["NAME", "CRON", "ZONE", "NEXT", "LAST TASK", "TITLE"]);

@@ -1,4 +1,4 @@
-//! `docket show`: everything the queue knows of a task, and of each of its runs.
+//! `docket show`: prints everything known about a task and each of its runs.
 
 mod artifacts;
 mod child_tasks;
@@ -31,10 +31,10 @@ use crate::{
     },
 };
 
-/// Lines of a question that are shown; `--json` has the whole.
+/// Maximum number of lines shown of a question; `--json` has all of it.
 const QUESTION_LINES_MAX: usize = 40;
 
-/// Flags.
+/// Command-line arguments of `docket show`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   docket show 3f9c01ab
@@ -42,11 +42,11 @@ const QUESTION_LINES_MAX: usize = 40;
   docket show 3f9c01ab --json | jq '.work.artifacts.TestReport'
   docket show 3f9c01ab --json | jq '.lineage[] | {run, fork_turn, status, model}'")]
 pub(crate) struct ShowArgs {
-    /// A task or a run
+    /// Task or run ID
     id: String,
 }
 
-/// A run as `--json` shows it: flat, and stable.
+/// A run in the output of `--json`; flat and stable.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunRow {
     id: RunId,
@@ -62,7 +62,7 @@ pub(crate) struct RunRow {
     output_tokens: u64,
     cache_read_tokens: u64,
     cache_write_tokens: u64,
-    /// Of a hundred tokens asked, how many the provider's cache held.
+    /// Percentage of input tokens served from the provider's cache.
     cache_hit_percent: Option<u64>,
     cost_usd: f64,
     priced: bool,
@@ -70,20 +70,20 @@ pub(crate) struct RunRow {
     tool_calls: u32,
     tool_errors: u32,
     denials: u32,
-    /// Of all calls of tools, how many policy refused.
+    /// Fraction of tool calls that policy refused.
     policy_denial_rate: f64,
     files_changed: usize,
     tree: Option<String>,
     parent: Option<RunId>,
     sandbox: Option<String>,
-    /// What it asks, while it is blocked.
+    /// The question of a blocked run.
     question: Option<String>,
     /// Why a run that succeeded is unverified.
     unverified: Option<String>,
     started_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
     lineage: Vec<lineage::LineageRow>,
-    /// What it came to, as engines emit it.
+    /// Artifacts, as engines emit them.
     work: artifacts::ArtifactRows,
 }
 
@@ -129,7 +129,7 @@ impl RunRow {
     }
 }
 
-/// The models of a task, in the words of a run's.
+/// Describes a task's models in the same format as a run's.
 fn describe_models(spec: &TaskSpec) -> String {
     let other =
         |model: &ModelRef| Box::new(OtherModel { model: model.clone(), terms: ModelTerms::default() });
@@ -141,7 +141,6 @@ fn describe_models(spec: &TaskSpec) -> String {
     models.to_string()
 }
 
-/// Shows it.
 pub(crate) async fn run_show(cx: CliContext, args: ShowArgs) -> CliResult {
     let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
     match resolve::resolve_id(&access.client, &args.id).await? {
@@ -192,14 +191,14 @@ pub(crate) async fn run_show(cx: CliContext, args: ShowArgs) -> CliResult {
 
 fn print_field(cx: &CliContext, name: &str, value: &str) {
     if !value.is_empty() {
-        // Where a terminal ends it goes on below itself.
+        // The value wraps at the width of the terminal, aligned below itself.
         let text = cx.screen.wrap_prose(&format!("{:12}{}", "", sanitize_line(value)));
         let text = text.trim_start_matches(' ');
         display::print_line(&format!("{}  {text}", cx.screen.paint(TextStyle::Dim, &format!("{name:>10}"))));
     }
 }
 
-/// What becomes, or became, of its branch.
+/// Describes the state of the task's branch.
 fn describe_delivery(task: &TaskRecord, found: &DeliveryHistory) -> String {
     let wanted = task.spec.delivery_mode();
     if wanted == DeliveryMode::Patch {
@@ -213,22 +212,22 @@ fn describe_delivery(task: &TaskRecord, found: &DeliveryHistory) -> String {
     let how = match wanted {
         _ if task.last_run.is_some() && found.unchanged_run == task.last_run => "changed nothing: no branch",
         _ if is_pushed => "pushed",
-        DeliveryMode::Push if last.is_some() => "made, to be pushed",
+        DeliveryMode::Push if last.is_some() => "created, not pushed yet",
         DeliveryMode::Branch | DeliveryMode::Patch if last.is_some() => "made",
-        _ if ended => "not made",
-        _ if task.last_run.is_some_and(|run| found.is_accepted(run)) => "settled by hand",
-        DeliveryMode::Push => "to be made and pushed",
-        DeliveryMode::Branch | DeliveryMode::Patch => "to be made",
+        _ if ended => "not created",
+        _ if task.last_run.is_some_and(|run| found.is_accepted(run)) => "settled manually",
+        DeliveryMode::Push => "to be created and pushed",
+        DeliveryMode::Branch | DeliveryMode::Patch => "to be created",
     };
     format!("{branch}, {how}")
 }
 
-/// How often what happened to the task's leases.
+/// Formats the counts of the task's leases, failures and crashes.
 fn format_counts(task: &TaskRecord) -> String {
     let faults = match task.worker_faults {
         0 => String::new(),
-        1 => ", 1 fault of a worker".to_owned(),
-        faults => format!(", {faults} faults of workers in a row"),
+        1 => ", 1 worker fault".to_owned(),
+        faults => format!(", {faults} worker faults in a row"),
     };
     let leases = display::format_count_with_plural(task.epoch.0, "lease", "leases");
     let failures = display::format_count_with_plural(task.failures.into(), "failure", "failures");
@@ -260,7 +259,7 @@ fn print_task(cx: &CliContext, view: &TaskView, delivered: &DeliveryHistory) {
     print_field(cx, "forked", from.as_deref().unwrap_or(""));
     let by =
         task.delegated_by.as_ref().map(|by| format!("task {}, call {} of run {}", by.task, by.call, by.run));
-    print_field(cx, "given by", by.as_deref().unwrap_or(""));
+    print_field(cx, "parent", by.as_deref().unwrap_or(""));
     print_field(cx, "branch", &describe_delivery(task, delivered));
     print_field(cx, "submitted", &task.submitted_at.to_string());
     print_field(cx, "ended", &task.ended_at.map_or_else(String::new, |at| at.to_string()));
@@ -288,7 +287,8 @@ fn print_task(cx: &CliContext, view: &TaskView, delivered: &DeliveryHistory) {
     display::print_line(&format!("\n{}", excerpt.trim_end()));
 }
 
-/// What a task that waits for a person asks: all of it, where its row has the beginning.
+/// Prints the full question of a task that waits for a person; the task's row only has its
+/// beginning.
 async fn print_question(cx: &CliContext, client: &CoordinatorClient, task: &TaskRecord) -> CliResult<()> {
     let (Some(how), Some(run)) = (task_rows::unblock_hint(task), task.run) else { return Ok(()) };
     let asked = fold_run(client, run).await?.blocker;
@@ -297,9 +297,9 @@ async fn print_question(cx: &CliContext, client: &CoordinatorClient, task: &Task
     Ok(())
 }
 
-/// Its lines are not cut: a question that cannot be read cannot be answered.
+/// Lines are not truncated: a question that cannot be read cannot be answered.
 fn print_question_text(cx: &CliContext, question: &str) {
-    display::print_line(&format!("\n{}", cx.screen.paint(TextStyle::Bold, "it asks")));
+    display::print_line(&format!("\n{}", cx.screen.paint(TextStyle::Bold, "question")));
     let excerpt = display::render_excerpt(question, QUESTION_LINES_MAX, "  ", usize::MAX);
     display::print_line(excerpt.trim_end());
 }
@@ -307,7 +307,7 @@ fn print_question_text(cx: &CliContext, question: &str) {
 fn format_tokens(row: &RunRow) -> String {
     let asked = row.input_tokens + row.cache_read_tokens + row.cache_write_tokens;
     let hit = row.cache_hit_percent.filter(|_| row.cache_read_tokens + row.cache_write_tokens > 0);
-    let hit = hit.map_or_else(String::new, |percent| format!(" ({percent} % from the provider's cache)"));
+    let hit = hit.map_or_else(String::new, |percent| format!(" ({percent} % cached by the provider)"));
     format!("{asked} in{hit}, {} out", row.output_tokens)
 }
 
@@ -325,13 +325,13 @@ fn print_run(cx: &CliContext, row: &RunRow) {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "it was made from such a number, and is shown with four decimals"
+        reason = "it was converted from an integer, and is shown with four decimals"
     )]
     let cost = format_money((row.cost_usd * 1e9) as u64);
     print_field(cx, "cost", if row.priced { &cost } else { "unknown: no price for this model" });
     let denied = match row.denials {
         0 => String::new(),
-        denials => format!(", {denials} of them refused by policy"),
+        denials => format!(", {denials} refused by policy"),
     };
     let calls = format!(
         "{} of models, {} of tools ({} failed{denied})",
@@ -343,6 +343,6 @@ fn print_run(cx: &CliContext, row: &RunRow) {
     print_field(cx, "head", &row.head_hash);
     if let Some(question) = &row.question {
         print_question_text(cx, question);
-        display::print_line(&format!("`docket answer {} TEXT` answers it", row.task.short()));
+        display::print_line(&format!("answer with `docket answer {} TEXT`", row.task.short()));
     }
 }

@@ -1,4 +1,4 @@
-//! `docket submit`: puts a task into the backlog.
+//! `docket submit`: adds a task to the backlog.
 
 use docket_schema::ids::TaskId;
 
@@ -12,14 +12,14 @@ use crate::{
     tasks::{task_args::TaskArgs, task_checks::note_unserved},
 };
 
-/// Flags.
+/// Command-line arguments of `docket submit`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The repository is pinned at a commit when the task is submitted: what you do to it afterwards does not
-change the task, and the task never changes your work tree.
+    after_help = "The repository's commit is pinned when the task is submitted: later changes to the repository do not affect the task, and
+the task never changes your work tree.
 
 Examples:
-  docket submit \"Mend the rounding in prices.py\" --repo . --tests \"pytest -q\"
+  docket submit \"Fix the rounding in prices.py\" --repo . --tests \"pytest -q\"
   docket submit --file task.md --repo ~/src/shop --commit v2.1 --branch fix/rounding
   docket submit \"Try it\" --repo . --model openai:qwen2.5-coder:7b --base-url http://localhost:11434/v1
   docket submit \"Nightly tidy\" --repo . --at 2026-01-31T02:00:00Z --dedup tidy
@@ -30,7 +30,6 @@ pub(crate) struct SubmitArgs {
     pub(crate) task: TaskArgs,
 }
 
-/// Submits the task.
 pub(crate) async fn run_submit(cx: CliContext, args: SubmitArgs) -> CliResult {
     let asked = args.task.check_flags(&cx)?;
     args.task.check_source(&cx).await?;

@@ -1,4 +1,4 @@
-//! `docket why`: what keeps a task from running.
+//! `docket why`: explains why a task is not running.
 
 use docket_schema::api::{WhyKind, WhyView};
 
@@ -14,22 +14,23 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket why`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "One line, and what helps: a paused or full queue, a concurrency key that another task holds, tasks it waits
-for, a worker that is not there or has no room. With --json the reason is a word of its own (`kind`).
+    after_help = "Prints the reason and a remedy: a paused or full queue, a concurrency key held by another task, tasks it waits for, no
+worker, or a worker without room. With --json the reason also has a keyword (`kind`).
 
 Examples:
   docket why 3f9c01ab
   docket ps --state available --json | jq -r .id | xargs -n 1 docket why"
 )]
 pub(crate) struct WhyArgs {
-    /// A task, or one of its runs
+    /// Task ID, or the ID of one of its runs
     id: String,
 }
 
-/// The true reason where no coordinator serves the home: workers that were heard of lately have nobody to ask for work.
+/// Replaces the reason if no coordinator serves the home: workers seen recently cannot get work
+/// then.
 fn adjust_without_coordinator(why: WhyView) -> WhyView {
     let is_of_workers = match why.kind {
         WhyKind::Runs
@@ -52,11 +53,12 @@ fn adjust_without_coordinator(why: WhyView) -> WhyView {
     if !is_of_workers {
         return why;
     }
-    let text = "no coordinator serves this home, so no worker has work; `docket up` starts one with workers";
+    let text = "no coordinator is running for this home, so workers get no tasks; start one with `docket up`";
     WhyView { kind: WhyKind::NoWorker, text: text.to_owned(), ..why }
 }
 
-/// The reason in a sentence about the task; where the reason begins with the state itself, it is not said twice.
+/// Formats the reason as a sentence about the task, without repeating the state if the reason
+/// starts with it.
 fn reason_sentence(why: &WhyView) -> String {
     let says_state = matches!(why.kind, WhyKind::Runs | WhyKind::ProviderLimit | WhyKind::Ended);
     match why.text.strip_prefix("it ").filter(|_| says_state) {
@@ -65,12 +67,11 @@ fn reason_sentence(why: &WhyView) -> String {
     }
 }
 
-/// Says it.
 pub(crate) async fn run_why(cx: CliContext, args: WhyArgs) -> CliResult {
     let access = Coordinator::connect(&cx, AccessMode::Read).await?;
     let task = resolve::resolve_task(&access.client, &args.id).await?;
     let why = access.client.explain_task(task).await?;
-    // The settings name another database where other coordinators may serve it.
+    // The settings may name another database that other coordinators serve.
     let is_own = cx.config.store.as_deref().is_none_or(|store| store.starts_with("sqlite:"));
     let why = if access.is_local() && is_own { adjust_without_coordinator(why) } else { why };
     access.close().await?;
@@ -96,8 +97,8 @@ mod tests {
             (
                 WhyKind::Runs,
                 TaskState::Running,
-                "it runs: worker w1 has had it",
-                "runs: worker w1 has had it",
+                "it is running on worker w1",
+                "is running on worker w1",
             ),
             (
                 WhyKind::NoWorker,

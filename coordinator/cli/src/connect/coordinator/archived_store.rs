@@ -1,4 +1,4 @@
-//! An archived run, unpacked into a store of its own for one command.
+//! An archived run, unpacked into a temporary store for one command.
 
 use std::io::Write as _;
 
@@ -17,7 +17,7 @@ use crate::{
     output::error::{CliError, CliResult, ExitKind, FailWith as _},
 };
 
-/// Fetches the file that holds `stream`, proves it, and serves what is in it.
+/// Downloads the file that contains `stream`, verifies it, and serves its contents.
 pub(super) async fn serve_archived_run(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -25,7 +25,7 @@ pub(super) async fn serve_archived_run(
 ) -> CliResult<Coordinator> {
     let view = client.get_archived(stream).await?;
     let folder = cx.home.ensure_folder("scratch")?;
-    let failed = || format!("cannot write in {}", folder.display());
+    let failed = || format!("cannot write to {}", folder.display());
     let scratch = tempfile::Builder::new().prefix("archived-").tempdir_in(&folder);
     let scratch = scratch.fail_with(ExitKind::Failed, failed)?;
     let file = download_archive_file(client, &view, &folder).await?;
@@ -43,7 +43,7 @@ pub(super) async fn serve_archived_run(
     .await;
     store.close().await;
     unpacked
-        .fail_with(ExitKind::Verification, || format!("{} of {} does not hold", view.file, view.place))?;
+        .fail_with(ExitKind::Verification, || format!("{} of {} failed verification", view.file, view.place))?;
     let mut aside = cx.clone();
     aside.config.store = Some(format!("sqlite:{}", database.display()));
     let local = LocalCoordinator::start(&aside, ListenOptions::ephemeral()).await?;
@@ -51,13 +51,13 @@ pub(super) async fn serve_archived_run(
     Ok(Coordinator { client, local: Some(local), lock: None, scratch: Some(scratch) })
 }
 
-/// The file that holds an archived stream, as it came.
+/// Downloads the archive file that contains a stream, unchanged.
 pub(crate) async fn download_archive_file(
     client: &CoordinatorClient,
     view: &ArchivedStreamView,
     folder: &std::path::Path,
 ) -> CliResult<tempfile::NamedTempFile> {
-    let failed = || format!("cannot write in {}", folder.display());
+    let failed = || format!("cannot write to {}", folder.display());
     let mut file = tempfile::NamedTempFile::new_in(folder).fail_with(ExitKind::Failed, failed)?;
     let mut offset = 0;
     while offset < view.file_bytes {
@@ -65,7 +65,7 @@ pub(crate) async fn download_archive_file(
         if part.is_empty() {
             return Err(CliError::new(
                 ExitKind::Verification,
-                format!("{} of {} is cut", view.file, view.place),
+                format!("{} of {} is truncated", view.file, view.place),
             ));
         }
         file.write_all(&part).fail_with(ExitKind::Failed, failed)?;

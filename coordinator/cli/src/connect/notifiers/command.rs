@@ -1,7 +1,7 @@
-//! A program that is told: it reads the notification on its standard input, and took it if it ends with status 0.
+//! Notification by a program that reads the notification on standard input; exit status 0 counts as delivered.
 //!
-//! It comes from the coordinator's own settings and from no repository; no shell reads it, and no word of a model is
-//! part of its command line. Its group of processes is gone when the attempt has ended.
+//! The command comes from the coordinator's own settings, never from a repository. It is not run by a shell,
+//! and no model output is part of its command line. Its process group is killed when the attempt ends.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -9,29 +9,27 @@ use docket_coordinator::notify::{DeliveryAttemptResult, NotificationMessage};
 use docket_schema::api::NotificationBody;
 use docket_worker::process::{ChildExit, TrustedError, TrustedSpec, run_trusted};
 
-/// Bytes that it may write before it is ended.
+/// Maximum output before it is killed.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 /// Characters of the end of its output that are shown.
 const OUTPUT_TAIL_CHARS_MAX: usize = 200;
-/// Variables of docket's own environment that it gets: what programs need to find others, and their settings.
+/// Environment variables passed on: what programs need to find others, and locale settings.
 const PASSED_ENV_VARS: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];
-/// Where programs are, if nobody says so.
+/// The PATH used if none is set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// See the module.
+/// Delivers notifications by running a program.
 pub(crate) struct CommandNotifier {
-    /// Its absolute path.
+    /// Absolute path.
     pub(crate) program: PathBuf,
-    /// Its arguments.
     pub(crate) args: Vec<String>,
-    /// Where it runs.
+    /// Working directory.
     pub(crate) cwd: PathBuf,
-    /// How long it may take.
     pub(crate) timeout: Duration,
 }
 
 impl CommandNotifier {
-    /// One attempt.
+    /// Makes one delivery attempt.
     pub(crate) async fn deliver(
         &self,
         letter: &NotificationMessage,
@@ -55,16 +53,16 @@ impl CommandNotifier {
                 let said = format_output_tail(said);
                 match ended.exit {
                     ChildExit::Exit(0) => DeliveryAttemptResult::Delivered,
-                    ChildExit::Exit(status) => refused(format!("it ends with status {status}{said}")),
-                    ChildExit::Signal(signal) => refused(format!("signal {signal} ended it{said}")),
+                    ChildExit::Exit(status) => refused(format!("the command exited with status {status}{said}")),
+                    ChildExit::Signal(signal) => refused(format!("the command was killed by signal {signal}{said}")),
                 }
             }
             Err(error @ TrustedError::Start { .. }) => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                refused(format!("it cannot be started: {cause}"))
+                refused(format!("the command cannot be started: {cause}"))
             }
             Err(TrustedError::TimedOut { timeout_ms, .. }) => {
-                refused(format!("it did not end within {timeout_ms} ms and was killed"))
+                refused(format!("the command did not finish within {timeout_ms} ms and was killed"))
             }
             Err(
                 error @ (TrustedError::NotAbsolute { .. }
@@ -75,7 +73,7 @@ impl CommandNotifier {
     }
 }
 
-/// All that it sees of docket's environment, and what it is told in variables.
+/// Builds its environment: the variables passed on, and those that describe the notification.
 fn build_env(letter: &NotificationMessage, body: &NotificationBody) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> = vec![("PATH".into(), DEFAULT_PATH.into())];
     let mut set = |name: &str, value: OsString| {
@@ -106,7 +104,7 @@ fn build_env(letter: &NotificationMessage, body: &NotificationBody) -> Vec<(OsSt
     env
 }
 
-/// The end of what it said, on one line, behind a colon.
+/// Formats the end of its output as one line after a colon.
 fn format_output_tail(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -157,12 +155,12 @@ mod tests {
         assert_eq!(run_shell(line, 20_000).await, DeliveryAttemptResult::Delivered);
         assert_eq!(
             refusal_reason(run_shell("echo no >&2; exit 3", 20_000).await),
-            "it ends with status 3: no"
+            "exited with status 3: no"
         );
-        assert_eq!(refusal_reason(run_shell("kill -9 $$", 20_000).await), "signal 9 ended it");
+        assert_eq!(refusal_reason(run_shell("kill -9 $$", 20_000).await), "killed by signal 9");
         assert!(refusal_reason(run_shell("sleep 600", 100).await).contains("within 100 ms"));
         assert!(refusal_reason(run_shell("yes", 20_000).await).contains("bytes"));
-        // Nothing of docket's own environment beside what every program needs.
+        // Nothing of docket's own environment except what every program needs.
         let names =
             refusal_reason(run_shell("env | cut -d= -f1 | sort | tr '\\n' ' '; exit 1", 20_000).await);
         assert!(names.contains("DOCKET_NOTIFICATION_ID") && !names.contains("CARGO"), "{names}");

@@ -1,4 +1,4 @@
-//! Who is told, as the settings have it, with their secrets: what a coordinator of this process tells by.
+//! Notification targets from the settings, with their secrets.
 
 use std::{collections::BTreeMap, fmt, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
@@ -27,10 +27,10 @@ use crate::{
     output::error::{CliError, CliResult, ExitKind, FailWith as _},
 };
 
-/// Bytes from which on a part of an address is taken for a secret: shorter ones are words such as `hooks`.
+/// Minimum length of a URL part that is treated as a secret: shorter ones are words such as `hooks`.
 const SECRET_PART_BYTES_MIN: usize = 8;
 
-/// Bits of a secret file's mode that let others read or change it.
+/// Mode bits of a secret file that give others access.
 const OPEN_TO_OTHERS: u32 = 0o077;
 
 enum NotifyChannel {
@@ -38,10 +38,10 @@ enum NotifyChannel {
     Command(CommandNotifier),
 }
 
-/// See the module.
+/// The notification channels of this process.
 pub(crate) struct NotifyTargets {
     targets: Vec<NotificationTarget>,
-    /// Empty where nobody is told here, but only shown who would be.
+    /// Empty if this process does not deliver and only lists the targets.
     channels: BTreeMap<String, NotifyChannel>,
     public_url: Option<String>,
     redactor: Redactor,
@@ -54,10 +54,10 @@ impl fmt::Debug for NotifyTargets {
 }
 
 impl NotifyTargets {
-    /// Those of the settings; where they are told, with their secrets.
+    /// Creates the targets from the settings; the secrets are loaded if this process delivers.
     ///
     /// # Errors
-    /// A secret that is not there, or is none.
+    /// Fails when a secret is missing or invalid.
     pub(crate) fn new(cx: &CliContext, notices: NotificationMode) -> CliResult<Self> {
         let mut hidden = Vec::new();
         let mut ways = BTreeMap::new();
@@ -110,10 +110,10 @@ fn open_channel(
             let wrong = |why| CliError::new(ExitKind::Usage, format!("[[notify]] `{}`: {why}", target.name));
             let secrets = load_secrets(secret).map_err(wrong)?;
             hidden.extend(secrets.iter().map(|secret| secret.expose().to_owned()));
-            // A receiver may say its path back to us, as web servers do of one that is not there.
+            // A receiver may echo its path, as web servers do for a path that does not exist.
             hidden.extend(secret_parts(url));
             let webhook = WebhookNotifier::new(url.clone(), SigningKeys::from_secrets(&secrets), timeout);
-            let cannot = || format!("no connection can be made for the [[notify]] `{}`", target.name);
+            let cannot = || format!("cannot create a client for the [[notify]] `{}`", target.name);
             Ok(NotifyChannel::Webhook(webhook.fail_with(ExitKind::Failed, cannot)?))
         }
         NotifyDestination::Command { program, args } => Ok(NotifyChannel::Command(CommandNotifier {
@@ -125,7 +125,7 @@ fn open_channel(
     }
 }
 
-/// What of an address may be a secret: its path and query, and each part of them that is long enough for one.
+/// Returns the parts of a URL that may be secret: path and query, and each of their parts that is long enough.
 fn secret_parts(url: &Url) -> Vec<String> {
     let whole = &url[Position::BeforePath..Position::AfterQuery];
     let parts = whole.split(['/', '?', '&', '=']).filter(|part| part.len() >= SECRET_PART_BYTES_MIN);
@@ -133,13 +133,13 @@ fn secret_parts(url: &Url) -> Vec<String> {
     whole.chain(parts).map(str::to_owned).collect()
 }
 
-/// The secrets themselves, or what is wrong: that names the setting and what helps, and holds nothing of them.
+/// Loads the secrets. The error names the setting and the remedy and never contains the secret.
 fn load_secrets(at: &SecretSource) -> Result<Vec<Secret>, String> {
     let (from, text) = match at {
         SecretSource::Inline(secrets) => return Ok(secrets.clone()),
         SecretSource::Env(name) => {
             let text = std::env::var(name).map_err(|_| {
-                format!("the environment has no {name} (`secret_env`); set it to {ALLOWED_SECRET}")
+                format!("{name} is not set in the environment (`secret_env`); set it to {ALLOWED_SECRET}")
             })?;
             (format!("{name} in the environment (`secret_env`)"), text)
         }
@@ -151,11 +151,11 @@ fn load_secrets(at: &SecretSource) -> Result<Vec<Secret>, String> {
 fn read_secret_file(path: &Path) -> Result<String, String> {
     let at = path.display();
     let found = std::fs::metadata(path)
-        .map_err(|error| format!("cannot look at {at} (`secret_file`): {error}; is it there?"))?;
+        .map_err(|error| format!("cannot stat {at} (`secret_file`): {error}; does it exist?"))?;
     let mode = found.permissions().mode() & 0o7777;
     if mode & OPEN_TO_OTHERS != 0 {
         return Err(format!(
-            "others can read {at} (`secret_file`, mode {mode:04o}); `chmod 600 {at}` closes it"
+            "others can read {at} (`secret_file`, mode {mode:04o}); run `chmod 600 {at}`"
         ));
     }
     std::fs::read_to_string(path)
@@ -173,18 +173,18 @@ impl Notifier for NotifyTargets {
             let body = NotificationBody::from_record(&letter.record, self.public_url.as_deref());
             let Ok(json) = serde_json::to_vec(&body) else {
                 return DeliveryAttemptResult::Unsubscribed {
-                    why: "it cannot be written as JSON".to_owned(),
+                    why: "cannot be encoded as JSON".to_owned(),
                 };
             };
             let sent = match way {
                 Some(NotifyChannel::Webhook(webhook)) => webhook.deliver(&letter, json).await,
                 Some(NotifyChannel::Command(program)) => program.deliver(&letter, &body, json).await,
                 None => DeliveryAttemptResult::Failed {
-                    why: "it is not told here".to_owned(),
+                    why: "this process does not deliver notifications".to_owned(),
                     retry_after_ms: None,
                 },
             };
-            // What a receiver says is kept, and it may say back what it was told.
+            // A receiver's reply is stored, and it may echo the request.
             let clean = |why: String| truncate_delivery_error(&self.redactor.redact_text(&why));
             match sent {
                 DeliveryAttemptResult::Delivered => DeliveryAttemptResult::Delivered,

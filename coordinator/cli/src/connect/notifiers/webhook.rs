@@ -1,5 +1,5 @@
-//! A signed request, by the specification of Standard Webhooks: id, time and signature in headers, the signature over
-//! all three with the body, by each of the secrets, so that a receiver can go from one to the next.
+//! Signed webhooks as in the Standard Webhooks specification: id, time and signature are headers; the signature
+//! covers all three parts (id, time, body) and is given once per secret, so that a receiver can rotate secrets.
 
 use std::{error::Error as _, time::Duration};
 
@@ -14,24 +14,25 @@ use url::Url;
 
 use crate::config::decode_secret;
 
-/// How long a connection may take; the whole attempt has the target's time.
+/// Connection timeout; the whole attempt is limited by the target's timeout.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
-/// Bytes of an answer that are read. It is made shorter once it holds no secret any more: a part of one is one too.
+/// Bytes of a reply that are read. It is shortened only after redaction, because part of a secret is still
+/// secret.
 const RESPONSE_BYTES_MAX: usize = 16 * 1024;
 
-/// What requests are signed with.
+/// The keys that sign requests.
 pub(crate) struct SigningKeys(Vec<Vec<u8>>);
 
 impl SigningKeys {
-    /// Those of these secrets.
+    /// Derives the keys from secrets.
     pub(crate) fn from_secrets(secrets: &[Secret]) -> Self {
         Self(secrets.iter().filter_map(|secret| decode_secret(secret.expose())).collect())
     }
 
-    /// The header `webhook-signature`.
+    /// Returns the value of the header `webhook-signature`.
     fn sign(&self, id: &str, seconds: i64, body: &[u8]) -> String {
         let signed = self.0.iter().filter_map(|key| {
-            // A key of any length will do.
+            // HMAC accepts a key of any length.
             let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
             mac.update(format!("{id}.{seconds}.").as_bytes());
             mac.update(body);
@@ -41,7 +42,7 @@ impl SigningKeys {
     }
 }
 
-/// See the module.
+/// Delivers notifications by signed HTTP requests.
 pub(crate) struct WebhookNotifier {
     http: reqwest::Client,
     url: Url,
@@ -50,23 +51,23 @@ pub(crate) struct WebhookNotifier {
 }
 
 impl WebhookNotifier {
-    /// To this address.
     pub(crate) fn new(url: Url, keys: SigningKeys, timeout: Duration) -> reqwest::Result<Self> {
-        // Set once for the process; a second time finds it set.
+        // Installed once per process; a second call finds it installed.
         drop(rustls::crypto::ring::default_provider().install_default());
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIME_MAX.min(timeout))
             .timeout(timeout)
-            // A receiver that moved is told by the settings: what is signed for one is sent to no other.
+            // Redirects are not followed: a request signed for one receiver is not sent to another. A moved
+            // receiver is changed in the settings.
             .redirect(reqwest::redirect::Policy::none())
-            // Between two notifications a kept connection would have died.
+            // A pooled connection would be dead by the next notification.
             .pool_max_idle_per_host(0)
             .user_agent(concat!("docket/", env!("CARGO_PKG_VERSION")))
             .build()?;
         Ok(Self { http, url, keys, timeout })
     }
 
-    /// One attempt.
+    /// Makes one delivery attempt.
     pub(crate) async fn deliver(&self, letter: &NotificationMessage, body: Vec<u8>) -> DeliveryAttemptResult {
         let id = letter.record.raised.id.to_string();
         let seconds = letter.now.0.div_euclid(1_000_000);
@@ -86,10 +87,10 @@ impl WebhookNotifier {
         }
     }
 
-    /// Without the address: its path may be a secret.
+    /// Describes the error without the URL, whose path may be secret.
     fn describe_send_error(&self, error: reqwest::Error) -> String {
         if error.is_timeout() {
-            return format!("it did not answer within {} ms", self.timeout.as_millis());
+            return format!("no reply within {} ms", self.timeout.as_millis());
         }
         let error = error.without_url();
         let mut cause = error.source();
@@ -98,7 +99,7 @@ impl WebhookNotifier {
             words = source.to_string();
             cause = source.source();
         }
-        format!("it cannot be reached: {words}")
+        format!("cannot be reached: {words}")
     }
 }
 
@@ -108,18 +109,18 @@ async fn outcome_from_response(answer: Response, now: Timestamp) -> DeliveryAtte
         return DeliveryAttemptResult::Delivered;
     }
     let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
-    // An instant is compared with the receiver's own clock, where it tells its time: ours may be set otherwise.
+    // Compares the date with the receiver's own clock, if it sends one: ours may differ.
     let here = header(header::DATE).and_then(parse_http_date).unwrap_or(now);
     let retry_after_ms = header(header::RETRY_AFTER).and_then(|after| parse_retry_after_ms(after, here));
     if status.is_redirection() {
-        let why = format!("it answers {status}; redirects are not followed: set `url` to where it is");
+        let why = format!("replied {status}; redirects are not followed: set `url` to the new address");
         return DeliveryAttemptResult::Failed { why, retry_after_ms };
     }
     let words = read_body_text(answer).await;
     let why = if words.is_empty() {
-        format!("it answers {status}")
+        format!("replied {status}")
     } else {
-        format!("it answers {status}: {words}")
+        format!("replied {status}: {words}")
     };
     if status == StatusCode::GONE {
         DeliveryAttemptResult::Unsubscribed { why }
@@ -128,7 +129,7 @@ async fn outcome_from_response(answer: Response, now: Timestamp) -> DeliveryAtte
     }
 }
 
-/// `Retry-After`: seconds, or an instant.
+/// Parses `Retry-After`: seconds or a date.
 fn parse_retry_after_ms(text: &str, now: Timestamp) -> Option<u64> {
     let text = text.trim();
     if let Ok(seconds) = text.parse::<u64>() {
@@ -137,12 +138,12 @@ fn parse_retry_after_ms(text: &str, now: Timestamp) -> Option<u64> {
     parse_http_date(text).map(|at| at.ms_since(now))
 }
 
-/// An HTTP date.
+/// Parses an HTTP date.
 fn parse_http_date(text: &str) -> Option<Timestamp> {
     chrono::DateTime::parse_from_rfc2822(text.trim()).ok().map(|at| Timestamp(at.timestamp_micros()))
 }
 
-/// What it says, on one line.
+/// Reads the reply's body as one line.
 async fn read_body_text(mut answer: Response) -> String {
     let mut bytes = Vec::new();
     while let Ok(Some(chunk)) = answer.chunk().await {
@@ -165,7 +166,7 @@ mod tests {
         SigningKeys::from_secrets(&secrets)
     }
 
-    /// The vector that the specification's own libraries are tested with.
+    /// The test vector of the specification's own libraries.
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     const SIGNED: &str = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
 

@@ -1,4 +1,4 @@
-//! What a task takes from its suite's defaults, and what it says over them.
+//! Tests of a suite's defaults and how tasks override them.
 
 use std::fs;
 
@@ -105,26 +105,26 @@ fn suite_errors_name_file_line_and_key() {
         ("kind = \"core\"\ntext = \"x\"\nempty = true\nrepo = \"tree\"\n", "line 3: `empty`"),
         ("kind = \"core\"\ntext = \"x\"\ncommit = \"main\"\n", "line 3: `commit`"),
         ("kind = \"core\"\ntext = \"x\"\n[scripts]\nreact = \"p.toml\"\n", "line 4: `scripts.react`"),
-        ("kind = \"core\"\ntext = \"x\"\n[scripts]\ndream = \"s.toml\"\n", "there is no engine `dream`"),
+        ("kind = \"core\"\ntext = \"x\"\n[scripts]\ndream = \"s.toml\"\n", "unknown engine `dream`"),
         ("kind = \"core\"\ntext = \"x\"\nmodel = \"openai:x\"\nbase_url = \"x\"\n", "line 4: `base_url`"),
         ("kind = \"core\"\ntext = \"x\"\nengines = []\n", "line 3: `engines`"),
         (
             "kind = \"core\"\ntext = \"x\"\nengines = [\"plan\", \"plan\"]\n",
-            "line 3: `engines`: it names `plan` twice",
+            "line 3: `engines`: it lists `plan` twice",
         ),
         (
             "kind = \"core\"\ntext = \"x\"\n[expect.engines.sop]\nfiles = [\"a\"]\n",
             "line 4: `expect.engines.sop.files`",
         ),
-        ("kind = \"core\"\ntext = \"x\"\n[expect.engines.dream]\n", "there is no engine `dream`"),
+        ("kind = \"core\"\ntext = \"x\"\n[expect.engines.dream]\n", "unknown engine `dream`"),
         ("kind = \"core\"\ntext = \"x\"\n[accept]\ncommands = [\" \"]\n", "line 4: `accept.commands"),
         (
             "kind = \"core\"\ntext = \"x\"\n[accept]\ncommands = [\"true\"]\nfiles = \"none\"\n",
-            "line 5: `accept.files`: there is no folder",
+            "line 5: `accept.files`: no folder",
         ),
         (
             "kind = \"core\"\ntext = \"x\"\n[accept]\nfiles = \"laid\"\n",
-            "line 4: `accept.files`: no command would look at them; name one in `accept.commands`",
+            "line 4: `accept.files`: no command would use them; add one to `accept.commands`",
         ),
         ("kind = \"core\"\ntext = \"x\"\n[expect]\nchanges = [\"a[\"]\n", "line 4: `expect.changes`"),
     ] {
@@ -138,11 +138,11 @@ fn suite_errors_name_file_line_and_key() {
     let text = SUITE.replace("timeout = \"9s\"", "files = \"laid\"");
     fs::write(folder.path().join("suite.toml"), text).expect("written");
     let said = EvalSuite::read(folder.path()).expect_err("each its own").error.to_string();
-    assert!(said.contains("suite.toml, line 14: `defaults.accept.files`: each task says its own"), "{said}");
+    assert!(said.contains("suite.toml, line 14: `defaults.accept.files`: it can only be set per task"), "{said}");
     let (_folder, read) = write_and_read_suite(&[("no name", "kind = \"core\"\ntext = \"x\"\n")]);
     assert!(read.expect_err("a name").error.to_string().contains("letters"));
     let (_folder, read) = write_and_read_suite(&[]);
-    assert!(read.expect_err("no task").error.to_string().contains("holds no task"));
+    assert!(read.expect_err("no task").error.to_string().contains("contains no NAME.toml"));
 }
 
 /// An entry of a price table.
@@ -174,7 +174,7 @@ fn suite_prices_scripted_models_and_user_prices_win() {
     let (_folder, none) = write_and_read_suite(&[task]);
     assert_eq!(none.unwrap_or_else(|failure| panic!("{}", failure.error)).merged_prices(None), None);
     for (prices, says) in [
-        (price_entry("openai:gpt-5", "0"), "`openai:gpt-5` follows no script"),
+        (price_entry("openai:gpt-5", "0"), "`openai:gpt-5` is not a scripted model"),
         (price_entry("scripted:s", "cheap"), "`scripted:s.input` must be"),
     ] {
         let failure = with(&prices).expect_err(&prices);

@@ -1,8 +1,8 @@
-//! A run as a trajectory in the Agent Trajectory Interchange Format, v1.7.
+//! Exports a run as a trajectory in the Agent Trajectory Interchange Format, v1.7.
 //!
-//! One step for the system prompt, one for the task, then one for every answer of a model with the calls it
-//! made and what came back, and one for whatever a person or the runtime said between. Steps of a parent's
-//! shared part are marked as copied context. What the format has no place for stands in `extra`.
+//! There is one step for the system prompt, one for the task, one for every model reply with its calls and
+//! their results, and one for each message of a person or the runtime in between. Steps of a parent's shared
+//! part are marked as copied context. Data that the format has no field for is in `extra`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +24,10 @@ use super::texts::FetchedTexts;
 use crate::output::error::{CliError, CliResult, ExitKind, FailWith as _};
 use crate::output::fact_format;
 
-/// The version of the format.
+/// The format version.
 const SCHEMA_VERSION: &str = "ATIF-v1.7";
 
-/// The whole document.
+/// The document.
 #[derive(Debug, Serialize)]
 pub(super) struct AtifTrajectory {
     schema_version: &'static str,
@@ -121,7 +121,7 @@ struct AtifFinalMetrics {
     total_steps: usize,
 }
 
-/// The trajectory of a run's whole history.
+/// Builds the trajectory of a run's complete history.
 pub(super) fn build_trajectory(
     run: RunId,
     events: &[Envelope],
@@ -142,7 +142,7 @@ struct TrajectoryBuilder<'a> {
     texts: &'a FetchedTexts,
     pins: Option<Box<RunStarted>>,
     steps: Vec<AtifStep>,
-    /// In which step each call was made.
+    /// The step in which each call was made.
     calls: BTreeMap<String, usize>,
     model: String,
     priced: bool,
@@ -242,7 +242,7 @@ impl<'a> TrajectoryBuilder<'a> {
                 self.push_command_result(event, format!("setup: {}", e.command), &e.content, extra);
             }
             RunEvent::BaseChecked(e) => {
-                let message = format!("before the work: check {} {}", e.gate.name, e.outcome_label());
+                let message = format!("before the run: check {} {}", e.gate.name, e.outcome_label());
                 self.push_step(event, AtifSource::System, message);
             }
             RunEvent::SnapshotTaken(e) => self.on_snapshot_taken(event, person, &e),
@@ -322,14 +322,14 @@ impl<'a> TrajectoryBuilder<'a> {
             (true, _) if gate.is_not_installed() => "could not run: its linter is not installed",
             (true, true) => "passed",
             (true, false) => "failed",
-            (false, true) => "that failed was mended without the model",
-            (false, false) => "that failed could not be mended without the model",
+            (false, true) => "that failed was fixed without the model",
+            (false, false) => "that failed could not be fixed without the model",
         };
         let extra = json!({ "gate": gate.call, "passed": gate.passed, "duration_ms": gate.duration_ms });
         self.push_command_result(event, format!("a final check {became}"), &gate.content, extra);
     }
 
-    /// Something that the runtime ran, with its output.
+    /// Adds a step for a command that the runtime ran, with its output.
     fn push_command_result(&mut self, event: &Envelope, message: String, content: &Content, extra: Value) {
         let result =
             AtifObservationResult { source_call_id: None, content: self.texts.content_text(content), extra };
@@ -347,7 +347,7 @@ impl<'a> TrajectoryBuilder<'a> {
         }
     }
 
-    /// Puts a result to the step that made its call; one without is a step of the system.
+    /// Attaches a result to the step that made the call; otherwise it becomes a system step.
     fn attach_result(&mut self, event: &Envelope, mut result: AtifObservationResult) {
         let made = result.source_call_id.as_ref().and_then(|call| self.calls.get(call)).copied();
         let step = if let Some(step) = made.and_then(|place| self.steps.get_mut(place)) {
@@ -367,7 +367,7 @@ impl<'a> TrajectoryBuilder<'a> {
         };
         let tools = self.texts.blob_text(&pins.prompts.tools);
         let tools: Vec<ToolSpec> = serde_json::from_str(&tools).fail_with(ExitKind::Failed, || {
-            "the run's tool schemas cannot be read; raise --text-bytes".to_owned()
+            "the run's tool schemas are too large; raise --text-bytes".to_owned()
         })?;
         Ok(AtifTrajectory {
             schema_version: SCHEMA_VERSION,
@@ -407,7 +407,7 @@ fn nusd_to_dollars(nusd: u64) -> f64 {
     nusd as f64 / 1e9
 }
 
-/// The words of a provider's reasoning, where it shows them.
+/// Returns the text of a provider's reasoning, if it is visible.
 pub(crate) fn reasoning_text(data: &Value) -> &str {
     ["thinking", "text", "reasoning_content", "reasoning"]
         .iter()
@@ -417,7 +417,7 @@ pub(crate) fn reasoning_text(data: &Value) -> &str {
         .unwrap_or_default()
 }
 
-/// A call. Arguments that were no JSON object stand beside an empty one.
+/// Converts a call. Arguments that were not a JSON object are kept in `extra` next to an empty object.
 fn to_tool_call(tool: &ToolUse) -> AtifToolCall {
     let (arguments, extra) = match (&tool.args, &tool.malformed) {
         (Value::Object(arguments), None) => (arguments.clone(), None),

@@ -1,4 +1,4 @@
-//! docket's own format: reads a run with its lineage from a coordinator, and checks it on the way.
+//! docket's own format: reads a run with its lineage from a coordinator and verifies it.
 
 use std::{collections::BTreeSet, io::Write};
 
@@ -19,10 +19,10 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// Blobs fetched at once.
+/// Concurrent blob downloads.
 const CONCURRENT_FETCHES: usize = 4;
 
-/// Runs that may stand on each other: as many as a coordinator answers in one lineage.
+/// Maximum length of a lineage, as in the coordinator.
 const PARENTS_MAX: usize = 100;
 
 /// Writes the file.
@@ -41,7 +41,7 @@ pub(super) async fn write_docket_file(
         tasks.push(view.task);
         parent = view.parent;
     }
-    // Tasks first: a run that ends meanwhile has ended in its own stream too, and not only in its task's.
+    // Tasks first: a run that ends in the meantime must be ended in its own stream too, not only in its task's.
     let mut events = Vec::new();
     let mut seen = BTreeSet::new();
     for task in tasks.into_iter().rev().filter(|task| seen.insert(*task)) {
@@ -80,11 +80,11 @@ pub(super) async fn write_docket_file(
 }
 
 fn damaged_message() -> String {
-    "what the coordinator has of the run does not hold; `docket verify` says more".to_owned()
+    "the run's log on the coordinator failed verification; `docket verify` shows details".to_owned()
 }
 
 fn write_line(to: &mut impl Write, line: &str) -> CliResult<()> {
-    to.write_all(line.as_bytes()).fail_with(ExitKind::Failed, || "the file cannot be written".to_owned())
+    to.write_all(line.as_bytes()).fail_with(ExitKind::Failed, || "cannot write the file".to_owned())
 }
 
 async fn task_events(client: &CoordinatorClient, task: TaskId) -> CliResult<Vec<Envelope>> {
@@ -100,7 +100,7 @@ async fn task_events(client: &CoordinatorClient, task: TaskId) -> CliResult<Vec<
     }
 }
 
-/// Every blob that is named and stored, in order of the hashes; an error where one is needed and gone.
+/// Fetches every referenced blob that is stored, ordered by hash; fails if a required one is missing.
 async fn collect_blobs(client: &CoordinatorClient, needs: &mut BlobRefs) -> CliResult<Vec<BlobRef>> {
     let manifests: Vec<BlobRef> =
         needs.all().filter(|(_, need)| need.manifest.is_some()).map(|(blob, _)| blob).collect();
@@ -115,7 +115,7 @@ async fn collect_blobs(client: &CoordinatorClient, needs: &mut BlobRefs) -> CliR
     let missing: BTreeSet<_> = client.missing_blobs(&hashes).await?.into_iter().collect();
     if let Some((blob, need)) = needs.required().find(|(blob, _)| missing.contains(&blob.hash)) {
         let message = format!(
-            "blob {} is not stored, which event {} of {} names; nothing was exported",
+            "blob {} is missing; event {} of {} references it; nothing was exported",
             blob.hash, need.seq, need.stream
         );
         return Err(CliError::new(ExitKind::Verification, message));

@@ -1,15 +1,15 @@
-//! One event a line, decoded, with long texts in their place. Stable: fields are only ever added.
+//! One decoded event per line, with long texts inlined. Stable: fields are only ever added.
 //!
 //! `{"stream":…,"seq":…,"at":…,"turn":…,"epoch":…,"kind":…,"version":…,"payload":{…},"hash":…}`; the payload is
-//! the event's own. Where it refers to a text that is out of line (`{"hash":…,"bytes":…}`), the same object
-//! holds the `text` too, and `"cut":true` where only its beginning.
+//! the event's own. An object that refers to a stored text (`{"hash":…,"bytes":…}`) also contains the `text`,
+//! and `"cut":true` if only its beginning is included.
 
 use docket_schema::{event::Envelope, ids::BlobHash};
 use serde_json::{Map, Value, json};
 
 use super::texts::FetchedTexts;
 
-/// The line of an event.
+/// Formats the line of an event.
 pub(super) fn format_event_line(event: &Envelope, texts: &FetchedTexts) -> Result<String, serde_json::Error> {
     let mut payload: Value = serde_json::from_str(event.payload.as_str())?;
     inline_texts(&mut payload, texts);
@@ -37,7 +37,7 @@ fn inline_texts(value: &mut Value, texts: &FetchedTexts) {
                 }
             }
             None => {
-                // A model's arguments and a provider's own words may look like anything.
+                // A model's arguments and a provider's data can have any shape.
                 let own = fields.iter_mut().filter(|(name, _)| !matches!(name.as_str(), "args" | "data"));
                 own.for_each(|(_, value)| inline_texts(value, texts));
             }
@@ -47,7 +47,7 @@ fn inline_texts(value: &mut Value, texts: &FetchedTexts) {
     }
 }
 
-/// The blob that an object of exactly a hash and a size refers to.
+/// Returns the blob of an object that consists of exactly a hash and a size.
 fn blob_reference(fields: &Map<String, Value>) -> Option<BlobHash> {
     let hash = fields.get("hash").filter(|_| fields.len() == 2 && fields.contains_key("bytes"))?;
     hash.as_str()?.parse().ok()

@@ -1,4 +1,4 @@
-//! The long texts of a run, fetched: what the formats of others have in place and docket out of line.
+//! Fetches the long texts of a run: docket stores them as blobs, other formats inline them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,32 +14,30 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 
 use crate::output::error::{CliResult, ExitKind, FailWith as _};
 
-/// Texts fetched at once.
+/// Concurrent downloads.
 const CONCURRENT_FETCHES: usize = 4;
 
-/// A text, cut where it is too long.
+/// A text, truncated if it is too long.
 #[derive(Debug, Clone)]
 pub(super) struct FetchedText {
     pub(super) text: String,
     pub(super) truncated: bool,
 }
 
-/// Texts by their blobs.
+/// Texts by blob.
 #[derive(Debug, Default)]
 pub(super) struct FetchedTexts(BTreeMap<BlobHash, FetchedText>);
 
 impl FetchedTexts {
-    /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// One of them.
     pub(super) fn get(&self, hash: &BlobHash) -> Option<&FetchedText> {
         self.0.get(hash)
     }
 
-    /// A content as text.
+    /// Returns a content as text.
     pub(super) fn content_text(&self, content: &Content) -> String {
         match content.blob_ref() {
             Some(blob) => self.blob_text(&blob),
@@ -47,13 +45,13 @@ impl FetchedTexts {
         }
     }
 
-    /// A blob as text.
+    /// Returns a blob as text.
     pub(super) fn blob_text(&self, blob: &BlobRef) -> String {
         self.0.get(&blob.hash).map(|text| text.text.clone()).unwrap_or_default()
     }
 }
 
-/// Fetches every text that an event names: prompts, answers, outputs; no files and no parts of bases.
+/// Fetches every text that an event refers to: prompts, replies, outputs; not files or parts of bases.
 pub(super) async fn fetch_texts(
     client: &CoordinatorClient,
     all: &[Envelope],
@@ -64,7 +62,7 @@ pub(super) async fn fetch_texts(
         let unknown = || format!("event {} of {} cannot be read", event.seq, event.stream);
         let named = event_blobs(event).fail_with(ExitKind::EngineMissing, unknown)?;
         wanted.extend(named.iter().filter(|named| named.role == BlobRole::Required).map(|named| named.blob));
-        // What makes up a base is no text.
+        // Parts of a base are not texts.
         if let Ok(RunEvent::RunStarted(started)) =
             RunEvent::decode(&event.kind, event.version, event.payload.as_str())
             && let Some(git) = &started.base.git

@@ -1,4 +1,4 @@
-//! What the looker answers, made by the same code as the commands that look back.
+//! Queries of the history service, implemented with the same code as the history commands.
 
 use crate::history::file_view;
 use crate::history::run_export;
@@ -36,9 +36,9 @@ use crate::{
     output::error::{CliError, CliResult, ExitKind, FailWith as _},
 };
 
-/// Bytes of all differences in one answer; the paths of the rest are named alone.
+/// Limit of all diffs in one reply; further files are listed without a diff.
 const DIFFS_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Paths that are named where one is not there.
+/// Maximum number of similar paths suggested for a missing path.
 const NEAREST_MAX: usize = 3;
 
 impl RunHistoryService {
@@ -59,7 +59,7 @@ impl RunHistoryService {
         let mut turns = Box::pin(reader.read_turns(run.run, run.folded.history(), &(turn..=turn))).await?;
         let mut turn = turns
             .pop()
-            .ok_or_else(|| CliError::new(ExitKind::NotFound, format!("there is no turn {turn}")))?;
+            .ok_or_else(|| CliError::new(ExitKind::NotFound, format!("no turn {turn}")))?;
         drop_excess_diffs(&mut turn.changes);
         let thinking = collect_thinking(run, Turn(turn.turn));
         let diffs_withheld = eyes == ContentAccess::Redacted && !turn.changes.is_empty();
@@ -76,8 +76,8 @@ impl RunHistoryService {
                 let near = similar_paths(&tree, path, NEAREST_MAX);
                 let near: Vec<String> = near.iter().map(|path| format!("`{path}`")).collect();
                 let perhaps =
-                    if near.is_empty() { String::new() } else { format!("; perhaps {}", near.join(" or ")) };
-                let message = format!("`{path}` is not there after turn {turn}{perhaps}");
+                    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
+                let message = format!("`{path}` does not exist after turn {turn}{perhaps}");
                 return Err(CliError::new(ExitKind::NotFound, message));
             }
         };
@@ -86,7 +86,7 @@ impl RunHistoryService {
             PathState::File(entry) | PathState::Link(entry) if entry.size <= FILE_VIEW_BYTES_MAX => {
                 let blobs = RemoteBlobs(self.client()?);
                 let read = ContentReader::new(&base, &blobs).read_entry(entry).await;
-                Some(read.fail_with(ExitKind::Failed, || "the recorded content cannot be read".to_owned())?)
+                Some(read.fail_with(ExitKind::Failed, || "cannot read the recorded content".to_owned())?)
             }
             PathState::File(_) | PathState::Link(_) | PathState::Folder { .. } => None,
         };
@@ -114,7 +114,7 @@ impl RunHistoryService {
         let contents = ContentReader::new(&old_base, &blobs);
         let files = Box::pin(diff_manifests(&old, &new, &contents))
             .await
-            .fail_with(ExitKind::Failed, || "the recorded contents cannot be read".to_owned())?;
+            .fail_with(ExitKind::Failed, || "cannot read the recorded contents".to_owned())?;
         let mut changes: Vec<ChangeView> = files.into_iter().map(|file| to_change_view(file, None)).collect();
         drop_excess_diffs(&mut changes);
         Ok(DiffView { run: run.run, from, with: newer.run, to: to.0, changes })
@@ -132,7 +132,7 @@ impl RunHistoryService {
             ExportFormat::Atif => ("application/json", "atif.json"),
             ExportFormat::Otlp => ("application/json", "otlp.json"),
         };
-        // It has no name: whatever becomes of whoever asked, nothing is left of it.
+        // It is unlinked: nothing remains of it, even if the caller goes away.
         let mut file = tempfile::tempfile_in(&self.scratch).fail_as(ExitKind::Failed)?;
         run_export::export_run(self.client()?, run, form, &mut file).await?;
         let bytes = file.stream_position().fail_as(ExitKind::Failed)?;
@@ -140,7 +140,7 @@ impl RunHistoryService {
         Ok(ExportedRun { media_type: media, name: format!("docket-{}.{ending}", run.short()), file, bytes })
     }
 
-    /// The files after a turn, or after the newest.
+    /// Returns the files after a turn, or after the newest.
     async fn tree_after(&self, run: &CachedRun, turn: Option<u32>) -> CliResult<(Turn, Manifest)> {
         let (turn, state) = state_after(run, turn)?;
         let base = self.load_base(run).await?;
@@ -148,7 +148,7 @@ impl RunHistoryService {
     }
 }
 
-/// What the run knew after a turn, or after the newest.
+/// Returns the run's state after a turn, or after the newest.
 fn state_after(run: &CachedRun, turn: Option<u32>) -> CliResult<(Turn, RunState)> {
     let last = run.folded.turns().last().map_or(Turn(0), |turn| turn.turn);
     let turn = turn.map_or(last, Turn);
@@ -159,7 +159,7 @@ fn state_after(run: &CachedRun, turn: Option<u32>) -> CliResult<(Turn, RunState)
     Ok((turn, state))
 }
 
-/// What the model reasoned in a turn, where its provider shows it.
+/// Collects the model's reasoning in a turn, if its provider shows it.
 fn collect_thinking(run: &CachedRun, turn: Turn) -> Vec<String> {
     let Ok(turn) = run.folded.turn(turn) else { return Vec::new() };
     let mut thoughts = Vec::new();
@@ -179,7 +179,7 @@ fn collect_thinking(run: &CachedRun, turn: Turn) -> Vec<String> {
     thoughts
 }
 
-/// Keeps the differences that fit into one answer.
+/// Drops diffs that exceed the size limit of one reply.
 fn drop_excess_diffs(changes: &mut [ChangeView]) {
     let mut room = DIFFS_BYTES_MAX;
     for change in changes {

@@ -1,11 +1,11 @@
-//! Something dear that is made once for all who ask, by a task of its own: whoever asked first may go before it is made,
-//! and neither ends the making nor lets it begin again.
+//! Single flight: an expensive value is computed once for all callers, in its own background task. A caller
+//! that goes away neither stops nor restarts the computation.
 
 use std::sync::Arc;
 
 use tokio::{sync::Mutex, task::JoinHandle};
 
-/// See the module.
+/// A value that is computed at most once.
 #[derive(Debug)]
 pub(super) struct SingleFlight<T>(Mutex<FlightState<T>>);
 
@@ -23,7 +23,7 @@ impl<T> Default for SingleFlight<T> {
 }
 
 impl<T> SingleFlight<T> {
-    /// What was made; `make` begins it where nobody has. Where that failed, whoever asks next begins anew.
+    /// Returns the value; the first caller starts `make`. After a failure the next caller starts it again.
     pub(super) async fn get_or_start(
         &self,
         make: impl FnOnce() -> JoinHandle<anyhow::Result<T>>,
@@ -34,7 +34,7 @@ impl<T> SingleFlight<T> {
         }
         let made = match &mut *state {
             FlightState::Done(made) => return Ok(Arc::clone(made)),
-            // One who is dropped here leaves the task where it is, for whoever comes next.
+            // A caller dropped here leaves the task running for the next one.
             FlightState::Running(task) => task.await,
             FlightState::Idle => unreachable!("it was begun above"),
         };
@@ -66,10 +66,10 @@ mod tests {
         tokio::select! {
             biased;
             _ = once.get_or_start(&mut make) => panic!("nothing is made yet"),
-            // The first one asked, and goes.
+            // The first caller asks and goes away.
             () = std::future::ready(()) => {}
         }
-        go.send(7).expect("the making goes on");
+        go.send(7).expect("the computation continues");
         assert_eq!(*once.get_or_start(&mut make).await.expect("made"), 7);
         assert_eq!(*once.get_or_start(&mut make).await.expect("made"), 7);
         assert_eq!(begun.load(Ordering::Relaxed), 1);

@@ -1,4 +1,4 @@
-//! One request after the other to a collector.
+//! Sends requests to a collector, one at a time.
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use reqwest::{
     header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
 };
 
-/// How long a collector may take for one request.
+/// Timeout of one request.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Longest wait that a collector may ask for.
+/// Maximum delay that a collector may request.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
-/// Bytes of a refusal that are told.
+/// Bytes of a rejection that are shown.
 const MESSAGE_BYTES_MAX: usize = 300;
-/// Bytes of an answer that are read.
+/// Bytes of a reply that are read.
 const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 
-/// What became of a request that was answered.
+/// The result of a request that was answered.
 pub(super) enum SpanDelivery {
-    /// The collector has the spans.
+    /// Accepted.
     Accepted,
-    /// It has some of them, and will never take the others: how many, in its words.
+    /// Some spans were permanently rejected: their number and the collector's message.
     PartlyAccepted(String),
-    /// It will never take them.
+    /// Permanently rejected.
     Rejected(String),
 }
 
-/// See the module.
+/// Sends spans by OTLP over HTTP.
 pub(super) struct OtlpSender {
     http: reqwest::Client,
     url: String,
@@ -36,7 +36,7 @@ pub(super) struct OtlpSender {
 }
 
 impl OtlpSender {
-    /// A sender to `endpoint`; the rest of what OpenTelemetry's variables say comes from `env`.
+    /// Creates a sender to `endpoint`; other OpenTelemetry variables come from `env`.
     pub(super) fn new(
         endpoint: &str,
         service: &str,
@@ -45,9 +45,9 @@ impl OtlpSender {
         let mut headers = HeaderMap::new();
         for (name, value) in parse_pairs(&env("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default())? {
             let name =
-                HeaderName::try_from(name.as_str()).context("OTEL_EXPORTER_OTLP_HEADERS names no header")?;
+                HeaderName::try_from(name.as_str()).context("OTEL_EXPORTER_OTLP_HEADERS has an invalid header name")?;
             let mut value = HeaderValue::try_from(value.as_str())
-                .context("OTEL_EXPORTER_OTLP_HEADERS has a value that is none")?;
+                .context("OTEL_EXPORTER_OTLP_HEADERS has an invalid header value")?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }
@@ -57,7 +57,7 @@ impl OtlpSender {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             attributes: attributes.into_iter().filter(|(name, _)| name != "service.name").collect(),
         };
-        // Set once for the process; a second time finds it set.
+        // Installed once per process; a second call finds it installed.
         drop(rustls::crypto::ring::default_provider().install_default());
         let http = reqwest::Client::builder()
             .timeout(RESPONSE_TIME_MAX)
@@ -70,13 +70,13 @@ impl OtlpSender {
     /// Sends these spans.
     ///
     /// # Errors
-    /// The collector is away, asks for patience, or takes nothing of us as we are set up: once that is mended, the same
-    /// may be sent again.
+    /// Fails when the collector is unavailable, asks to wait, or rejects the request because of our
+    /// configuration; the same spans may be sent again once that is fixed.
     pub(super) async fn send(&self, spans: &[Span]) -> anyhow::Result<SpanDelivery> {
         let body = export_request(&self.resource, spans);
-        // Its address may hold a password, and what went wrong is told in the log.
+        // The URL may contain a password, and errors are logged.
         let sent = self.http.post(&self.url).json(&body).send().await.map_err(reqwest::Error::without_url);
-        let mut answer = sent.context("the collector cannot be reached")?;
+        let mut answer = sent.context("cannot reach the collector")?;
         let status = answer.status();
         if status.is_success() {
             let body = read_body_prefix(&mut answer).await;
@@ -84,7 +84,7 @@ impl OtlpSender {
                 rejected_spans_message(&body).map_or(SpanDelivery::Accepted, SpanDelivery::PartlyAccepted)
             );
         }
-        // Those that the specification of OTLP/HTTP calls retryable.
+        // The statuses that the OTLP/HTTP specification defines as retryable.
         if matches!(
             status,
             StatusCode::TOO_MANY_REQUESTS
@@ -96,10 +96,10 @@ impl OtlpSender {
             if let Some(seconds) = asked {
                 tokio::time::sleep(Duration::from_secs(seconds).min(RETRY_AFTER_MAX)).await;
             }
-            bail!("the collector answers {status}");
+            bail!("the collector replied {status}");
         }
         if let Some(remedy) = status_remedy(status) {
-            bail!("the collector answers {status}: {remedy}");
+            bail!("the collector replied {status}: {remedy}");
         }
         let body = read_body_prefix(&mut answer).await;
         let words = String::from_utf8_lossy(&body);
@@ -108,7 +108,7 @@ impl OtlpSender {
     }
 }
 
-/// An answer's body, as far as it is read.
+/// Reads the beginning of a reply's body.
 async fn read_body_prefix(answer: &mut Response) -> Vec<u8> {
     let mut bytes = Vec::new();
     while let Ok(Some(chunk)) = answer.chunk().await {
@@ -121,8 +121,8 @@ async fn read_body_prefix(answer: &mut Response) -> Vec<u8> {
     bytes
 }
 
-/// What a collector says of spans that it leaves out of a request that it takes: the `partialSuccess` of OTLP, whose
-/// number is a string in JSON, as Protobuf writes 64 bits there.
+/// Returns the message about spans that a collector rejected from an accepted request: the `partialSuccess` of
+/// OTLP, whose count is a JSON string, because Protobuf encodes 64-bit integers so.
 fn rejected_spans_message(body: &[u8]) -> Option<String> {
     let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
     let partly = answer.get("partialSuccess")?;
@@ -135,22 +135,23 @@ fn rejected_spans_message(body: &[u8]) -> Option<String> {
     (count > 0_u64).then(|| format!("{count} of them: {}", &why[..end]))
 }
 
-/// What to do where an answer says nothing of the spans, but of how we came to it: no other spans would fare better.
+/// Returns the remedy for a status that is about our configuration rather than the spans: no other spans would
+/// fare better.
 fn status_remedy(status: StatusCode) -> Option<&'static str> {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
-            Some("put what it asks for into OTEL_EXPORTER_OTLP_HEADERS, as `authorization=Bearer%20KEY`")
+            Some("put the required credentials into OTEL_EXPORTER_OTLP_HEADERS, e.g. `authorization=Bearer%20KEY`")
         }
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Some(
-            "nothing takes traces there; `telemetry.otlp_endpoint` is where OTLP over HTTP is spoken, often port \
+            "this address does not accept traces; set `telemetry.otlp_endpoint` to an OTLP/HTTP endpoint, often port \
              4318, without `/v1/traces`",
         ),
-        other if other.is_redirection() => Some("it leads elsewhere; set `telemetry.otlp_endpoint` to where"),
+        other if other.is_redirection() => Some("it redirects; set `telemetry.otlp_endpoint` to the new address"),
         _ => None,
     }
 }
 
-/// `name=value,name=value`, each percent-encoded, as OpenTelemetry's variables have them.
+/// Parses `name=value,name=value`, percent-encoded as in OpenTelemetry's variables.
 fn parse_pairs(text: &str) -> anyhow::Result<Vec<(String, String)>> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     let pair = |part: &str| {
@@ -161,7 +162,7 @@ fn parse_pairs(text: &str) -> anyhow::Result<Vec<(String, String)>> {
 }
 
 fn percent_decode(text: &str) -> String {
-    // A form's decoder would turn + into a blank, which these variables do not mean.
+    // A form decoder would turn + into a blank, which is wrong for these variables.
     let text = text.replace('+', "%2B");
     let decoded = url::form_urlencoded::parse(text.as_bytes()).next();
     decoded.map_or_else(String::new, |(name, _)| name.into_owned())

@@ -1,20 +1,20 @@
-//! Issues of GitHub, as `gh issue list --json number,title,body,labels,url,state` and the REST API give them.
+//! GitHub issues, as returned by `gh issue list --json number,title,body,labels,url,state` and the REST API.
 
 use docket_schema::task::TITLE_CHARS_MAX;
 use serde::Deserialize;
 
 use super::{BacklogFaults, ParsedBacklog, json, line::BacklogLine};
 
-/// A label, and the priority of what bears it.
+/// A label and the priority of issues with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LabelPriority {
     label: String,
     priority: i16,
 }
 
-/// Reads `LABEL=N`.
+/// Parses `LABEL=N`.
 pub(crate) fn parse_label_priority(text: &str) -> Result<LabelPriority, String> {
-    let must = || "it must be LABEL=N, as bug=10".to_owned();
+    let must = || "it must be LABEL=N, such as bug=10".to_owned();
     let (label, priority) = text.rsplit_once('=').ok_or_else(must)?;
     let priority = priority.trim().parse().map_err(|_| must())?;
     if label.trim().is_empty() {
@@ -42,7 +42,7 @@ struct GithubIssue {
     pull_request: Option<serde::de::IgnoredAny>,
 }
 
-/// The REST API once gave names alone.
+/// The REST API used to return plain names.
 #[derive(Debug)]
 struct GithubLabel(String);
 
@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for GithubLabel {
     }
 }
 
-/// The open issues of a text.
+/// Reads the open issues of a text.
 pub(super) fn read_issues(text: &str, priorities: &[LabelPriority], read: &mut ParsedBacklog) {
     let ParsedBacklog { entries, faults, skipped, .. } = read;
     json::for_each_object(text, faults, |line, object, faults: &mut BacklogFaults| {

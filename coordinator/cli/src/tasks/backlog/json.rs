@@ -1,5 +1,5 @@
-//! JSON that holds many objects: one a line, or all in an array. Gives each with the line it begins at, and
-//! bounds it before it is looked into.
+//! Splits JSON with many objects, one per line or in an array. Yields each with its line, and checks its size
+//! before it is parsed.
 
 use crate::config::values;
 use docket_schema::system::Budget;
@@ -10,10 +10,10 @@ use super::{
     line::{BacklogLine, format_json_error},
 };
 
-/// Longest object, in bytes: the longest text with every character escaped, and room.
+/// Maximum size of an object in bytes: the longest text with every character escaped, and some room.
 pub(super) const OBJECT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Calls `each` with every object of `text` and its line; what is none is a fault.
+/// Calls `each` with every object of `text` and its line; anything else is a fault.
 pub(super) fn for_each_object<'a>(
     text: &'a str,
     faults: &mut BacklogFaults,
@@ -26,7 +26,7 @@ pub(super) fn for_each_object<'a>(
         if line.trim().is_empty() {
             continue;
         }
-        // A budget is looked for to the end: it is never left out.
+        // Budgets are looked for to the end of the file: one is never skipped.
         if faults.has_reached_limit() && !is_budget_object(line) {
             continue;
         }
@@ -39,7 +39,7 @@ pub(super) fn for_each_object<'a>(
 }
 
 fn too_long_message(bytes: usize) -> String {
-    format!("it has {bytes} bytes, and a task may have {OBJECT_BYTES_MAX}")
+    format!("it has {bytes} bytes; the limit of a task is {OBJECT_BYTES_MAX}")
 }
 
 fn for_each_array_item<'a>(
@@ -51,7 +51,7 @@ fn for_each_array_item<'a>(
         Ok(elements) => elements,
         Err(error) => {
             return faults
-                .add(error.line(), format!("this is no array of objects: {}", format_json_error(&error)));
+                .add(error.line(), format!("this is not an array of objects: {}", format_json_error(&error)));
         }
     };
     let (mut line, mut counted) = (1, 0);
@@ -60,7 +60,7 @@ fn for_each_array_item<'a>(
         if faults.has_reached_limit() && !is_budget_object(element) {
             continue;
         }
-        // A raw value is a part of the text it was read from.
+        // A raw value is a slice of the text it was parsed from.
         let begins = (element.as_ptr() as usize).saturating_sub(text.as_ptr() as usize).min(text.len());
         line += memchr::memchr_iter(b'\n', &text.as_bytes()[counted..begins]).count();
         counted = begins;
@@ -72,14 +72,14 @@ fn for_each_array_item<'a>(
     }
 }
 
-/// What an object of docket's own form says.
+/// An object of docket's own format.
 pub(super) enum BacklogItem {
     Task(Box<BacklogLine>),
-    /// What all tasks of the file may use together: `{"budget": {"usd": "20", "tokens": 5000000}}`.
+    /// The shared budget of all tasks of the file: `{"budget": {"usd": "20", "tokens": 5000000}}`.
     Budget(Budget),
 }
 
-/// Reads an object of docket's own form.
+/// Parses an object of docket's own format.
 pub(super) fn parse_item(object: &str) -> Result<BacklogItem, String> {
     let parsed: Result<serde_json::Map<String, Value>, _> = serde_json::from_str(object);
     match parsed {
@@ -90,8 +90,8 @@ pub(super) fn parse_item(object: &str) -> Result<BacklogItem, String> {
     }
 }
 
-/// Whether what cannot be read was to be a budget: no task has such a field, nor is it made of one object alone. In what
-/// is no JSON the word is enough: within a text its quotes would be escaped.
+/// Whether an unreadable object was meant as a budget: no task has that field, and no task is a single object.
+/// In invalid JSON the word is sufficient: inside a text its quotes would be escaped.
 pub(super) fn is_budget_object(object: &str) -> bool {
     match serde_json::from_str::<serde_json::Map<String, Value>>(object) {
         Ok(fields) => {
@@ -104,7 +104,7 @@ pub(super) fn is_budget_object(object: &str) -> bool {
 
 fn parse_budget(said: &Value) -> Result<Budget, String> {
     let Value::Object(fields) = said else {
-        return Err("`budget` is an object, as {\"usd\": 20, \"tokens\": 5000000}".to_owned());
+        return Err("`budget` must be an object such as {\"usd\": 20, \"tokens\": 5000000}".to_owned());
     };
     let mut budget = Budget::default();
     for (name, value) in fields {
@@ -126,12 +126,12 @@ fn parse_budget(said: &Value) -> Result<Budget, String> {
         }
     }
     if budget.is_none() {
-        return Err("`budget` has neither `usd` nor `tokens`".to_owned());
+        return Err("`budget` needs `usd` or `tokens`".to_owned());
     }
     Ok(budget)
 }
 
-/// Reads an object of somebody else's: fields that are not asked for are theirs.
+/// Parses an object of another tool; its other fields are ignored.
 pub(super) fn parse_foreign_object<'a, T: serde::Deserialize<'a>>(object: &'a str) -> Result<T, String> {
     let mut from = serde_json::Deserializer::from_str(object);
     serde_path_to_error::deserialize(&mut from).map_err(|error| {

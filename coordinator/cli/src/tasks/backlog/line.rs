@@ -1,4 +1,4 @@
-//! A task of a backlog, and docket's own form of it: a line of JSON with these fields and no others.
+//! A task of a backlog, and docket's own JSON format of it, in which unknown fields are errors.
 
 use crate::config::values;
 use docket_schema::task::DELEGATION_DEPTH_MAX;
@@ -18,109 +18,103 @@ use docket_schema::{
 };
 use serde::{Deserialize, Deserializer, de};
 
-/// A task of a backlog. What it leaves open is said by the flags of the command that reads it.
+/// A task of a backlog. Fields that it leaves out come from the flags of the command that reads it.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BacklogLine {
-    /// What is asked.
+    /// The task's text.
     pub(crate) text: String,
-    /// Its title, where the text's first line is none.
+    /// Its title, if not the first line of the text.
     #[serde(default)]
     pub(crate) title: Option<String>,
-    /// Queue.
     #[serde(default)]
     pub(crate) queue: Option<QueueName>,
-    /// Higher goes first.
+    /// Higher runs first.
     #[serde(default)]
     pub(crate) priority: Option<i16>,
-    /// Not before this instant.
+    /// Do not run before this time.
     #[serde(default)]
     pub(crate) at: Option<Timestamp>,
     /// Deduplication key.
     #[serde(default)]
     pub(crate) dedup: Option<String>,
-    /// The shell line that tests the work.
+    /// The shell command that tests the work.
     #[serde(default)]
     pub(crate) tests: Option<String>,
     /// Paths that must exist at the end.
     #[serde(default, deserialize_with = "deserialize_paths")]
     pub(crate) requires: Vec<WorkspacePath>,
-    /// Shell lines that make a fresh workspace ready.
+    /// Shell commands that prepare a fresh workspace.
     #[serde(default)]
     pub(crate) setup: Vec<String>,
-    /// What the model may do: a file, from the folder of the backlog.
+    /// The policy file, relative to the folder of the backlog.
     #[serde(default)]
     pub(crate) policy: Option<PathBuf>,
-    /// What that file says.
+    /// The contents of that file.
     #[serde(skip)]
     pub(crate) rules: Option<Policy>,
     /// Branch for the result.
     #[serde(default)]
     pub(crate) branch: Option<String>,
-    /// That branch is pushed as well.
+    /// Whether that branch is pushed.
     #[serde(default)]
     pub(crate) push: Option<bool>,
-    /// The model.
     #[serde(default, deserialize_with = "model")]
     pub(crate) model: Option<ModelRef>,
-    /// Where its API is.
+    /// Base URL of the model's API.
     #[serde(default)]
     pub(crate) base_url: Option<String>,
-    /// Looks around first.
+    /// The exploration model.
     #[serde(default, deserialize_with = "model")]
     pub(crate) explore_model: Option<ModelRef>,
-    /// Stands in.
+    /// The fallback model.
     #[serde(default, deserialize_with = "model")]
     pub(crate) fallback_model: Option<ModelRef>,
-    /// For scripted models: a file, from the folder of the backlog.
+    /// Script of a scripted model, relative to the folder of the backlog.
     #[serde(default)]
     pub(crate) script: Option<PathBuf>,
-    /// Engine.
     #[serde(default)]
     pub(crate) engine: Option<String>,
-    /// The repository: a folder, from that of the backlog.
+    /// The repository, relative to the folder of the backlog.
     #[serde(default)]
     pub(crate) repo: Option<PathBuf>,
     /// Branch, tag or commit to start from.
     #[serde(default)]
     pub(crate) commit: Option<String>,
-    /// Turns before the run ends as failed.
+    /// Maximum number of turns before the run fails.
     #[serde(default)]
     pub(crate) turns: Option<u32>,
-    /// Which tools the model has.
     #[serde(default, deserialize_with = "tool_set")]
     pub(crate) tools: Option<ToolSet>,
-    /// How large the task is.
     #[serde(default, deserialize_with = "complexity")]
     pub(crate) complexity: Option<TaskComplexity>,
-    /// How deep its run may give pieces of its work to child tasks.
+    /// How many levels of child tasks its run may delegate to.
     #[serde(default)]
     pub(crate) delegate: Option<u32>,
-    /// How hard the model thinks.
     #[serde(default, deserialize_with = "effort")]
     pub(crate) effort: Option<ReasoningEffort>,
     /// Sampling temperature, in thousandths.
     #[serde(default, deserialize_with = "temperature")]
     pub(crate) temperature: Option<u32>,
-    /// Tokens that a run may use.
+    /// Token budget of a run.
     #[serde(default)]
     pub(crate) max_tokens: Option<u64>,
-    /// What a run may cost, in nano-dollars; in a line, dollars.
+    /// Cost budget of a run in nano-dollars; in the file, dollars.
     #[serde(default, deserialize_with = "dollars")]
     pub(crate) max_cost: Option<u64>,
-    /// How long a run may work, in milliseconds; in a line, with its unit.
+    /// Time budget of a run in milliseconds; in the file, with a unit.
     #[serde(default, deserialize_with = "period")]
     pub(crate) max_time: Option<u64>,
-    /// Runs that may fail.
+    /// Number of runs that may fail.
     #[serde(default)]
     pub(crate) attempts: Option<u32>,
-    /// What other lines of the file call it in their `after`.
+    /// The name by which other lines refer to it in `after`.
     #[serde(default)]
     pub(crate) key: Option<String>,
-    /// Tasks that come first: keys of other lines, or ids of tasks.
+    /// Tasks that must complete first: keys of other lines, or task ids.
     #[serde(default)]
     pub(crate) after: Vec<String>,
-    /// What becomes of it where one of those fails.
+    /// What happens if one of those fails.
     #[serde(default)]
     pub(crate) if_failed: DependencyFailurePolicy,
     /// Tasks that must not all run at the same time.
@@ -131,7 +125,7 @@ pub(crate) struct BacklogLine {
     pub(crate) selector: LabelSet,
 }
 
-/// Names that other tools have for a field.
+/// Names that other tools use for a field.
 const OTHER_NAMES: [(&str, &str); 20] = [
     ("labels", "selector"),
     ("depends_on", "after"),
@@ -155,14 +149,14 @@ const OTHER_NAMES: [(&str, &str); 20] = [
     ("require", "requires"),
 ];
 
-/// How alike two names are where one is taken for the other's misspelling.
+/// Minimum similarity at which a name is considered a misspelling.
 const SIMILARITY_MIN: f64 = 0.75;
 
 impl BacklogLine {
-    /// A line of docket's own form.
+    /// Parses a line of docket's own format.
     ///
     /// # Errors
-    /// What is wrong, with its field.
+    /// Returns a message that names the field.
     pub(crate) fn parse(line: &str) -> Result<Self, String> {
         let mut from = serde_json::Deserializer::from_str(line);
         let parsed: Result<Self, _> = serde_path_to_error::deserialize(&mut from);
@@ -175,22 +169,22 @@ impl BacklogLine {
                 None => format!("`{path}`: {words}"),
             }
         })?;
-        from.end().map_err(|_| "there is more after the task; each line is one object".to_owned())?;
+        from.end().map_err(|_| "there is more text after the task; each line is one object".to_owned())?;
         line.validate()?;
         Ok(line)
     }
 
-    /// What no type says, of tasks of any form.
+    /// Checks constraints that no type expresses, for tasks of any format.
     ///
     /// # Errors
-    /// What is wrong, with its field.
+    /// Returns a message that names the field.
     pub(crate) fn validate(&self) -> Result<(), String> {
         if self.text.trim().is_empty() {
-            return Err("`text` is empty; say what is to be done".to_owned());
+            return Err("`text` is empty; describe the task".to_owned());
         }
         if self.text.len() > TEXT_BYTES_MAX {
             return Err(format!(
-                "`text` has {} bytes, and may have {TEXT_BYTES_MAX}; put the rest into a file of the repository",
+                "`text` has {} bytes; the limit is {TEXT_BYTES_MAX}; put the rest into a file of the repository",
                 self.text.len()
             ));
         }
@@ -207,7 +201,7 @@ impl BacklogLine {
             if let Some(hidden) = text.and_then(|text| text.chars().find(|c| is_invisible(*c))) {
                 let code = u32::from(hidden);
                 return Err(format!(
-                    "`{field}` holds U+{code:04X}, which is not seen by who reads it; take it out"
+                    "`{field}` contains the invisible character U+{code:04X}; remove it"
                 ));
             }
         }
@@ -215,13 +209,13 @@ impl BacklogLine {
             return Err(error.to_string());
         }
         if self.turns.is_some_and(|turns| !(1..=TURNS_MAX).contains(&turns)) {
-            return Err(format!("`turns` must be within 1 and {TURNS_MAX}"));
+            return Err(format!("`turns` must be from 1 to {TURNS_MAX}"));
         }
         if self.attempts.is_some_and(|attempts| !(1..=ATTEMPTS_MAX).contains(&attempts)) {
-            return Err(format!("`attempts` must be within 1 and {ATTEMPTS_MAX}"));
+            return Err(format!("`attempts` must be from 1 to {ATTEMPTS_MAX}"));
         }
         if self.delegate.is_some_and(|depth| depth > DELEGATION_DEPTH_MAX) {
-            return Err(format!("`delegate` must be within 0 and {}", DELEGATION_DEPTH_MAX));
+            return Err(format!("`delegate` must be from 0 to {}", DELEGATION_DEPTH_MAX));
         }
         if self.max_tokens == Some(0) {
             return Err("`max_tokens` must be at least 1".to_owned());
@@ -229,12 +223,12 @@ impl BacklogLine {
         Ok(())
     }
 
-    /// All that it asks, but for when it is to run: two lines that ask the same are one task.
+    /// Everything except the scheduled time: two lines with the same identity are one task.
     pub(crate) fn identity_text(&self) -> String {
         format!("{:?}", Self { priority: None, at: None, ..self.clone() })
     }
 
-    /// What it asks beside its words, its repository and its queue; none = nothing.
+    /// The identity without text, repository and queue; `None` = empty.
     pub(crate) fn identity_beyond_text(&self) -> Option<String> {
         let Self { repo, commit, queue, .. } = Self::default();
         let beside = Self { text: String::new(), title: None, repo, commit, queue, ..self.clone() };
@@ -242,7 +236,7 @@ impl BacklogLine {
         (asked != Self::default().identity_text()).then_some(asked)
     }
 
-    /// A field that `docket compare` decides by itself, for it tries each task in the same way.
+    /// Returns a field that `docket compare` sets itself, because it runs each task in the same way.
     pub(crate) fn field_fixed_by_compare(&self) -> Option<&'static str> {
         let is_set = [
             ("queue", self.queue.is_some()),
@@ -279,12 +273,12 @@ impl BacklogLine {
     }
 }
 
-/// What changes how a text is read, or cannot be stored: no editor shows it.
+/// Whether the character changes how a text is read, or cannot be stored, and no editor shows it.
 const fn is_invisible(c: char) -> bool {
     matches!(c, '\0' | '\u{1b}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What `serde_json` says, without the place that it adds: the line is named already.
+/// Formats an error of `serde_json` without its position: the line is reported already.
 pub(super) fn format_json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let mut text = text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned());
@@ -294,21 +288,21 @@ pub(super) fn format_json_error(error: &serde_json::Error) -> String {
     text
 }
 
-/// What serde calls things, and what people do.
+/// Serde's terms and the ones shown to people.
 const SERDE_PHRASES: [(&str, &str); 18] = [
     ("expected ident", "this is not JSON"),
     ("expected value", "this is not JSON"),
-    ("key must be a string", "this is not JSON: a name stands in double quotes"),
+    ("key must be a string", "this is not JSON: names need double quotes"),
     ("expected struct Line", "expected an object"),
-    ("expected struct Concurrency", "expected an object as {\"key\": \"main\"}"),
+    ("expected struct Concurrency", "expected an object such as {\"key\": \"main\"}"),
     ("expected a sequence", "expected a list"),
     ("expected a map", "expected an object"),
     ("invalid type: map", "invalid type: an object"),
     ("invalid type: sequence", "invalid type: a list"),
-    ("EOF while parsing a list", "the list has no end"),
-    ("EOF while parsing an object", "the object has no end"),
-    ("EOF while parsing a string", "the text has no end"),
-    ("EOF while parsing a value", "it ends where a value should stand"),
+    ("EOF while parsing a list", "the list is not closed"),
+    ("EOF while parsing an object", "the object is not closed"),
+    ("EOF while parsing a string", "the text is not closed"),
+    ("EOF while parsing a value", "a value is missing at the end"),
     ("expected i16", "expected a whole number within -32768 and 32767"),
     ("expected u32", "expected a whole number"),
     ("expected u64", "expected a whole number"),
@@ -316,7 +310,7 @@ const SERDE_PHRASES: [(&str, &str); 18] = [
     ("invalid type: string", "invalid type: the text"),
 ];
 
-/// A field that there is not: the one that is meant, or all.
+/// Describes an unknown field: the likely intended one, or all.
 fn unknown_field_message(name: &str, words: &str) -> String {
     let other = OTHER_NAMES.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, ours)| *ours);
     let ours = words.split('`').skip(3).step_by(2).map(|known| (known, known));
@@ -328,7 +322,7 @@ fn unknown_field_message(name: &str, words: &str) -> String {
             .map(|(_, ours)| ours)
     };
     match other.or_else(alike) {
-        Some(meant) => format!("unknown field `{name}`; `{meant}` is meant?"),
+        Some(meant) => format!("unknown field `{name}`; did you mean `{meant}`?"),
         None => words.to_owned(),
     }
 }
@@ -337,14 +331,14 @@ fn deserialize_paths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Workspace
     let texts = Vec::<String>::deserialize(from)?;
     let path = |text: String| {
         WorkspacePath::new(text.as_str()).ok_or_else(|| {
-            let must = "must be relative and stay inside the repository, as src/lib.rs";
+            let must = "must be relative and stay inside the repository, such as src/lib.rs";
             de::Error::custom(format!("`requires`: `{text}` {must}"))
         })
     };
     texts.into_iter().map(path).collect()
 }
 
-/// A text or a number, as a command line would have it.
+/// Accepts a text or a number, parsed as on the command line.
 fn deserialize_typed<'de, D: Deserializer<'de>, T>(
     from: D,
     read: impl FnOnce(&str) -> Result<T, String>,

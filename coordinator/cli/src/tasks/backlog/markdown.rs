@@ -1,7 +1,7 @@
-//! Checklists in Markdown: each open box is a task, with what is indented under it.
+//! Markdown checklists: each open box is a task, with the text indented under it.
 //!
-//! Line by line, as a person reads it: headings above a box are its context, a box within another's text is
-//! a part of that task, and what stands between code fences is text whatever it looks like.
+//! Parsed line by line, as a person reads it: headings above a box are its context, a box nested in another's
+//! text is part of that task, and code fences are text whatever they contain.
 
 use docket_schema::task::TITLE_CHARS_MAX;
 
@@ -10,25 +10,25 @@ use super::{ParsedBacklog, line::BacklogLine};
 /// Columns of a tab stop.
 const TAB_COLUMNS: usize = 4;
 
-/// A box that is being read.
+/// The box being read.
 struct ChecklistItem {
     line: usize,
     indent: usize,
     is_done: bool,
     text: String,
-    /// A line each of the file, from the one below it on.
+    /// The lines below its first line.
     body: Vec<String>,
     headings: Vec<String>,
 }
 
-/// A code fence that is open.
+/// An open code fence.
 struct CodeFence {
     line: usize,
     mark: char,
     length: usize,
 }
 
-/// The open boxes of a text.
+/// Reads the open boxes of a text.
 pub(super) fn read_checklist(text: &str, read: &mut ParsedBacklog) {
     let mut reader =
         ChecklistReader { read, headings: Vec::new(), item: None, fence: None, is_comment: false };
@@ -40,7 +40,7 @@ pub(super) fn read_checklist(text: &str, read: &mut ParsedBacklog) {
 
 struct ChecklistReader<'a> {
     read: &'a mut ParsedBacklog,
-    /// Each heading in force, with its level.
+    /// The current headings, with their levels.
     headings: Vec<(usize, String)>,
     item: Option<ChecklistItem>,
     fence: Option<CodeFence>,
@@ -94,7 +94,7 @@ impl ChecklistReader<'_> {
                     Some(ChecklistItem { line: at, indent, is_done, text, body: Vec::new(), headings });
                 return;
             }
-            // A paragraph goes on where its next line is not indented, up to a blank one or another list item.
+            // A paragraph continues with lines that are not indented, up to a blank line or another list item.
             let goes_on =
                 self.item.as_ref().is_some_and(|item| item.body.last().is_none_or(|last| !last.is_empty()))
                     && !is_list_item(line.trim());
@@ -110,7 +110,7 @@ impl ChecklistReader<'_> {
     fn finish(&mut self) {
         if let Some(fence) = self.fence.take() {
             let mark: String = std::iter::repeat_n(fence.mark, fence.length).collect();
-            self.read.faults.add(fence.line, format!("the code that begins with {mark} here has no end"));
+            self.read.faults.add(fence.line, format!("the code block that begins with {mark} here is not closed"));
         }
         self.close_item();
     }
@@ -129,13 +129,13 @@ impl ChecklistReader<'_> {
 }
 
 impl ChecklistReader<'_> {
-    /// What is open beneath a box that is ticked is open all the same: tasks of their own, under its heading.
+    /// Open boxes under a checked box are still open: they become tasks, with the checked box as their heading.
     fn read_nested_items(&mut self, item: &ChecklistItem) {
         let is_open = |line: &String| parse_checkbox(line.trim()).is_some_and(|(is_done, _)| !is_done);
         if !item.body.iter().any(is_open) {
             return;
         }
-        // Of no level: no heading of the body ends it.
+        // Level 0, so that no heading of the body ends it.
         let above = item.headings.iter().cloned().chain([item.text.trim().to_owned()]);
         let headings = above.map(|heading| (0, heading)).collect();
         let mut reader =
@@ -150,7 +150,7 @@ impl ChecklistReader<'_> {
 fn item_to_line(item: &ChecklistItem) -> Result<BacklogLine, String> {
     let asked = item.text.trim();
     if asked.is_empty() {
-        return Err("the box has no text beside it".to_owned());
+        return Err("the box has no text".to_owned());
     }
     let body = dedent(&item.body);
     let mut text = format!("{asked}\n");
@@ -175,7 +175,7 @@ fn item_to_line(item: &ChecklistItem) -> Result<BacklogLine, String> {
     Ok(line)
 }
 
-/// The body without the indentation that all of it has, and without blank lines around it.
+/// Removes the common indentation and the surrounding blank lines.
 fn dedent(body: &[String]) -> String {
     let said = |line: &&String| !line.trim().is_empty();
     let indent = body.iter().filter(said).map(|line| line.len() - line.trim_start().len()).min().unwrap_or(0);
@@ -183,7 +183,7 @@ fn dedent(body: &[String]) -> String {
     lines.join("\n").trim_matches('\n').to_owned()
 }
 
-/// With the tabs of its indentation as blanks.
+/// Expands tabs in the indentation to blanks.
 fn expand_tabs(line: &str) -> String {
     let (mut columns, mut bytes) = (0, 0);
     for c in line.chars() {
@@ -205,7 +205,7 @@ fn parse_heading(line: &str) -> Option<(usize, String)> {
     (legal && !text.is_empty()).then(|| (level, text.to_owned()))
 }
 
-/// What follows a list's mark.
+/// Returns the text after a list marker.
 fn strip_list_marker(line: &str) -> Option<&str> {
     if let Some(rest) = line.strip_prefix(['-', '*', '+']) {
         return Some(rest);
@@ -218,7 +218,7 @@ fn is_list_item(line: &str) -> bool {
     strip_list_marker(line).is_some_and(|rest| rest.starts_with(' '))
 }
 
-/// Whether the box is ticked, and what stands beside it.
+/// Returns whether the box is checked, and its text.
 fn parse_checkbox(line: &str) -> Option<(bool, &str)> {
     let rest = strip_list_marker(line)?.strip_prefix(' ')?.trim_start();
     let (is_done, rest) = [("[ ]", false), ("[x]", true), ("[X]", true)]

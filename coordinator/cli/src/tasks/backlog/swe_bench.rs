@@ -1,5 +1,5 @@
-//! Instances of SWE-bench, as its data sets hold them. What a solution may not see (patches, tests) is not
-//! read at all.
+//! SWE-bench instances, in the format of its data sets. Fields that a solution must not see (patches, tests)
+//! are not read.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,12 @@ use serde::Deserialize;
 
 use super::{ParsedBacklog, json, line::BacklogLine};
 
-/// Where clones are, and what is told of an instance.
+/// The location of the clones, and what an instance's task includes.
 #[derive(Debug, Clone)]
 pub(crate) struct SweBenchOptions {
-    /// The folder that holds them.
+    /// The folder that contains them.
     pub(crate) folder: PathBuf,
-    /// Whether hints are part of the task. They were written after the issue, some with its solution.
+    /// Whether hints are part of the task. They were written after the issue, some of them with its solution.
     pub(crate) include_hints: bool,
 }
 
@@ -27,7 +27,7 @@ struct SweBenchInstance {
     hints_text: Option<String>,
 }
 
-/// The instances of a text.
+/// Reads the instances of a text.
 pub(super) fn read_instances(text: &str, clones: &SweBenchOptions, read: &mut ParsedBacklog) {
     let ParsedBacklog { entries, faults, .. } = read;
     json::for_each_object(text, faults, |line, object, faults| {
@@ -46,10 +46,10 @@ fn is_word(text: &str) -> bool {
 fn instance_to_line(instance: SweBenchInstance, clones: &SweBenchOptions) -> Result<BacklogLine, String> {
     let SweBenchInstance { instance_id, repo, base_commit, problem_statement, hints_text } = instance;
     if !is_word(&instance_id) || instance_id.len() > TITLE_CHARS_MAX {
-        return Err("`instance_id` must be letters, digits, -, _ and ., as django__django-11099".to_owned());
+        return Err("`instance_id` must be letters, digits, -, _ and ., such as django__django-11099".to_owned());
     }
     if !(7..=64).contains(&base_commit.len()) || !base_commit.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return Err("`base_commit` must be a commit's id".to_owned());
+        return Err("`base_commit` must be a commit id".to_owned());
     }
     let folder = find_clone(&repo, &clones.folder)?;
     if problem_statement.trim().is_empty() {
@@ -72,7 +72,8 @@ fn instance_to_line(instance: SweBenchInstance, clones: &SweBenchOptions) -> Res
     Ok(line)
 }
 
-/// The folder of `owner/name`: so, or with `__` between, as SWE-bench names its own.
+/// Finds the folder of `owner/name`, under that path or with `__` in place of the slash, as SWE-bench names its
+/// own.
 fn find_clone(repo: &str, folder: &Path) -> Result<PathBuf, String> {
     let (owner, name) = repo
         .split_once('/')
@@ -81,7 +82,7 @@ fn find_clone(repo: &str, folder: &Path) -> Result<PathBuf, String> {
     let places = [folder.join(owner).join(name), folder.join(format!("{owner}__{name}"))];
     places.iter().find(|place| place.is_dir()).cloned().ok_or_else(|| {
         format!(
-            "`repo`: there is no clone of {repo}; `git clone https://github.com/{repo} {}` makes one",
+            "`repo`: no clone of {repo}; run `git clone https://github.com/{repo} {}`",
             places[1].display()
         )
     })

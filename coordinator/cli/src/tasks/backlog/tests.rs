@@ -1,4 +1,4 @@
-//! What each form reads, and what it says of what it cannot.
+//! Tests of each backlog format and its error messages.
 
 use proptest::prelude::*;
 
@@ -30,16 +30,16 @@ fn every_invalid_line_is_reported_with_number_and_field() {
     assert_eq!(failure.exit, ExitKind::Usage);
     let said = format!("{:#}", failure.error);
     for words in [
-        "b.jsonl:2: unknown field `txt`; `text` is meant?",
+        "b.jsonl:2: unknown field `txt`; did you mean `text`?",
         "b.jsonl:3: this is not JSON",
         "b.jsonl:4: `text` is empty",
-        "b.jsonl:5: the same task as in line 1",
+        "b.jsonl:5: duplicate of the task in line 1",
         "b.jsonl:6: `requires`: `../x` must be relative",
         "b.jsonl:7: `text`: invalid type: the number `5`, expected a string",
     ] {
         assert!(said.contains(words), "{words} in {said}");
     }
-    assert!(read_backlog_text("\n").expect_err("none").error.to_string().contains("holds no task"));
+    assert!(read_backlog_text("\n").expect_err("none").error.to_string().contains("contains no task"));
     let many = "x\n".repeat(30);
     assert!(read_backlog_text(&many).expect_err("many").error.to_string().ends_with("and 20 more"));
 }
@@ -100,7 +100,7 @@ fn checklist_faults_are_reported() {
     let read = parse("- [ ]\n- [ ] a\n\n```\n- [ ] b\n", &options_for(BacklogFormat::Markdown));
     assert_eq!(
         read.faults.format_lines("c.md"),
-        ["c.md:1: the box has no text beside it", "c.md:4: the code that begins with ``` here has no end"]
+        ["c.md:1: the box has no text", "c.md:4: the code block that begins with ``` here is not closed"]
     );
 }
 
@@ -167,7 +167,7 @@ fn swe_bench_task_names_its_clone_and_omits_the_solution() {
         for says in [
             "s:2: `instance_id` must",
             "s:3: `repo` must",
-            "s:4: `repo`: there is no clone",
+            "s:4: `repo`: no clone",
             "s:5: `base_commit` must",
         ] {
             assert!(faults.contains(says), "{says} in {faults}");
@@ -193,19 +193,19 @@ fn every_line_field_is_parsed_and_bounded() {
     for (bad, says) in [
         (r#"{"text": "t", "priority": 1001}"#, "`priority` must be within"),
         (r#"{"text": "t", "tools": "all"}"#, "`tools`: it must be core or wide"),
-        (r#"{"text": "t", "turns": 0}"#, "`turns` must be within"),
-        (r#"{"text": "t", "delegate": 9}"#, "`delegate` must be within 0 and 8"),
+        (r#"{"text": "t", "turns": 0}"#, "`turns` must be from"),
+        (r#"{"text": "t", "delegate": 9}"#, "`delegate` must be from 0 to 8"),
         (r#"{"text": "t", "model": "llama"}"#, "`model`:"),
         (r#"{"text": "t", "max_cost": true}"#, "`max_cost`: it must be a text"),
         (r#"{"text": "t", "max_time": 30}"#, "`max_time`: it must be a number with its unit"),
         (r#"{"text": "t", "at": "tomorrow"}"#, "`at`:"),
         (r#"{"text": "t", "queue": "a/b"}"#, "`queue`"),
-        (r#"{"text": "t", "prompt": "x"}"#, "unknown field `prompt`; `text` is meant?"),
-        (r#"{"text": "t", "prority": 1}"#, "unknown field `prority`; `priority` is meant?"),
+        (r#"{"text": "t", "prompt": "x"}"#, "unknown field `prompt`; did you mean `text`?"),
+        (r#"{"text": "t", "prority": 1}"#, "unknown field `prority`; did you mean `priority`?"),
         (r#"{"text": "t", "zzzz": 1}"#, "unknown field `zzzz`, expected one of"),
-        (r#"{"text": "a\u0000b"}"#, "`text` holds U+0000"),
-        (r#"{"text": "t", "title": "\u202eevil"}"#, "`title` holds U+202E"),
-        (r#"{"text": "t"} {"text": "u"}"#, "there is more after the task"),
+        (r#"{"text": "a\u0000b"}"#, "`text` contains the invisible character U+0000"),
+        (r#"{"text": "t", "title": "\u202eevil"}"#, "`title` contains the invisible character U+202E"),
+        (r#"{"text": "t"} {"text": "u"}"#, "there is more text after the task"),
         (r#"{"text": "t", "text": "u"}"#, "duplicate field `text`"),
     ] {
         let said = BacklogLine::parse(bad).expect_err(bad);
@@ -238,13 +238,13 @@ fn tasks_are_ordered_after_their_dependencies() {
     ]);
     let said = bad.faults.format_lines("f").join("\n");
     for says in [
-        "it waits for itself",
+        "it depends on itself",
         "f:3: `after`: no line has the key `nobody`",
-        "f:4: `key`: line 3 is called `c` already",
+        "f:4: `key`: line 3 already has the key `c`",
     ] {
         assert!(said.contains(says), "{says} in {said}");
     }
-    // A chain as long as a file is no deeper on any stack.
+    // A chain as long as a file does not use more stack.
     let chain: Vec<String> =
         (0..50_000).map(|n| line(&n.to_string(), &n.to_string(), &[&(n + 1).to_string()])).collect();
     let long = read(&[chain, vec![line("50000", "50000", &[])]].concat());
@@ -259,7 +259,7 @@ fn fields_fixed_by_compare_are_rejected() {
         "\"after\": [\"00000000-0000-7000-8000-000000000001\"]",
     ] {
         let failure = read_backlog_text(&format!("{{\"text\": \"a\", {field}}}")).expect_err(field);
-        assert!(failure.error.to_string().contains("is for `docket import`"), "{:#}", failure.error);
+        assert!(failure.error.to_string().contains("only works with `docket import`"), "{:#}", failure.error);
     }
 }
 
@@ -303,7 +303,7 @@ fn hostile_input_is_rejected_with_bounded_messages() {
     let read = parse(&many, &options_for(BacklogFormat::Jsonl));
     assert_eq!(
         read.faults.format_lines("f"),
-        [format!("f:{}: a file has at most 100000 tasks; split it", TASKS_MAX + 1)]
+        [format!("f:{}: a file can have at most 100000 tasks; split it", TASKS_MAX + 1)]
     );
 }
 

@@ -1,4 +1,4 @@
-//! Whether a run's budget pays for its first model call at all.
+//! Checks that a run's budget covers at least its first model call.
 
 use docket_worker::{
     engine::{self, FirstCallTokens, first_call_tokens_min},
@@ -14,10 +14,11 @@ use crate::{
     tasks::task_args::{PreparedTask, TaskArgs},
 };
 
-/// Refuses a budget below one model call: every run of the task, whose words are `text`, would end before it began.
+/// Rejects a budget below the first model call: every run of the task, whose text is `text`, would fail at its
+/// start.
 ///
 /// # Errors
-/// The flag or setting, and the least that it must be.
+/// Fails with a usage error that names the flag or setting and the minimum.
 pub(crate) fn check_budget(
     cx: &CliContext,
     args: &TaskArgs,
@@ -47,19 +48,19 @@ pub(crate) fn check_budget(
 
 fn budget_too_small(field: &str, budget: &str, least: &str) -> CliResult<()> {
     let message = format!(
-        "{field}: a budget of {budget} does not pay for one model call of this task, so a run would end before it began; give \
+        "{field}: a budget of {budget} does not cover one model call of this task, so every run would fail at its start; give \
          at least {least}"
     );
     Err(CliError::new(ExitKind::Usage, message))
 }
 
-/// The least that a budget of tokens must be, where it is less. 0 = there is none.
+/// Returns the minimum token budget if the budget is too low. 0 = no budget.
 fn tokens_needed_if_short(budget: u64, call: FirstCallTokens) -> Option<u64> {
     let least = call.request + call.answer;
     (budget > 0 && budget < least).then_some(least)
 }
 
-/// The least that a budget of money must be in nano-dollars, where it is less. 0 = there is none.
+/// Returns the minimum cost budget in nano-dollars if the budget is too low. 0 = no budget.
 fn cost_needed_if_short(
     budget: u64,
     call: FirstCallTokens,

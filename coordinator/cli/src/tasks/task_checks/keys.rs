@@ -1,15 +1,15 @@
-//! Whether this process has the keys that a task's models need.
+//! Checks that this process has the API keys that a task's models need.
 
 use docket_worker::model::ModelProvider;
 
 use super::NamedModel;
 use crate::output::error::{CliError, CliResult, ExitKind};
 
-/// Checks the keys of models that a worker of this process is to ask. A model at an address that a person named may
-/// want no key: only a malformed one is refused there.
+/// Checks the keys of the models that a worker of this process will call. A model with an explicit base URL may
+/// not need a key; only a malformed one is rejected there.
 ///
 /// # Errors
-/// The model's field, the variable, and what helps.
+/// Fails with a usage error that names the model's field, the variable and the remedy.
 pub(crate) fn check_keys<'a>(
     models: impl Iterator<Item = NamedModel<'a>>,
     variable: impl Fn(&str) -> Option<String>,
@@ -21,10 +21,10 @@ pub(crate) fn check_keys<'a>(
         let value = variable(name).filter(|value| !value.trim().is_empty());
         let message = match value {
             None if model.base_url.is_none() => format!(
-                "{field} {model} needs a key, and {name} is not set; set it, or give --base-url for a model server of your own"
+                "{field} {model} needs an API key, and {name} is not set; set it, or give --base-url for a model server of your own"
             ),
             Some(value) if is_malformed_key(&value) => format!(
-                "{field} {model}: {name} holds characters that no key has, such as blanks or line breaks; set it to the key alone"
+                "{field} {model}: {name} contains characters that are invalid in a key, such as blanks or line breaks; set it to the key alone"
             ),
             None | Some(_) => continue,
         };
@@ -33,10 +33,10 @@ pub(crate) fn check_keys<'a>(
     Ok(())
 }
 
-/// Checks the keys that a worker is started with: one that can never be sent would block every task of its provider.
+/// Checks the keys that a worker is started with: a malformed key would block every task of its provider.
 ///
 /// # Errors
-/// The variable, and what helps.
+/// Fails with a usage error that names the variable and the remedy.
 pub(crate) fn check_worker_keys<'a>(
     names: impl Iterator<Item = &'a str>,
     variable: impl Fn(&str) -> Option<String>,
@@ -44,7 +44,7 @@ pub(crate) fn check_worker_keys<'a>(
     for name in names {
         if variable(name).is_some_and(|value| is_malformed_key(&value)) {
             let message = format!(
-                "{name} holds characters that no key has, such as blanks or line breaks; set it to the key alone"
+                "{name} contains characters that are invalid in a key, such as blanks or line breaks; set it to the key alone"
             );
             return Err(CliError::new(ExitKind::Usage, message));
         }
@@ -52,7 +52,8 @@ pub(crate) fn check_worker_keys<'a>(
     Ok(())
 }
 
-/// Whether a key can never be sent: a header holds visible ASCII characters, and no key has a blank within.
+/// Whether a key can never be sent: a header value consists of visible ASCII characters, and a key contains no
+/// blanks.
 fn is_malformed_key(value: &str) -> bool {
     !value.trim().bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -84,10 +85,10 @@ mod tests {
             (model("anthropic:m", None), Some(" "), Some("ANTHROPIC_API_KEY is not set")),
             (model("anthropic:m", None), Some("sk-ant-1\n"), None),
             (model("openai-responses:m", None), None, Some("OPENAI_API_KEY is not set")),
-            (model("openai:m", None), Some("sk two words"), Some("OPENAI_API_KEY holds characters")),
-            (model("openai:m", None), Some("clé"), Some("OPENAI_API_KEY holds characters")),
+            (model("openai:m", None), Some("sk two words"), Some("OPENAI_API_KEY contains characters")),
+            (model("openai:m", None), Some("clé"), Some("OPENAI_API_KEY contains characters")),
             (model("openai:m", local), None, None),
-            (model("openai:m", local), Some("a b"), Some("OPENAI_API_KEY holds characters")),
+            (model("openai:m", local), Some("a b"), Some("OPENAI_API_KEY contains characters")),
             (model("scripted:m", None), None, None),
         ] {
             let checked = check_keys([("--model", &model)].into_iter(), |_| key.map(str::to_owned));

@@ -1,6 +1,6 @@
-//! What the source repository and its remote tell of a task before it is made: whether its branch is free, whether there
-//! is a remote to push to, and whether its shell lines are lines of shell. Each thing is looked at once, however many
-//! tasks name it.
+//! Checks of the source repository and its remote before a task is submitted: whether its branch is free,
+//! whether there is a remote to push to, and whether its commands are valid shell syntax. Each check runs once,
+//! however many tasks need it.
 
 use std::{
     collections::HashMap,
@@ -21,17 +21,17 @@ use crate::{
     },
 };
 
-/// The shell that workers prefer; where there is none here, its grammar cannot be asked.
+/// The shell that workers prefer; without it the syntax is not checked.
 const CHECK_SHELL: &str = "/bin/bash";
-/// Reading one line takes a moment.
+/// Checking one line takes a moment.
 const SHELL_CHECK_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A field that is wrong, and what is wrong with it.
+/// A field with a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SourceFault {
     /// The field, as a flag without its dashes.
     pub(crate) field: &'static str,
-    /// What is wrong, and what helps.
+    /// What is wrong and how to fix it.
     pub(crate) message: String,
 }
 
@@ -56,19 +56,18 @@ pub(crate) struct SourceFields<'a> {
     pub(crate) push: bool,
 }
 
-/// Looks, and remembers what was seen.
+/// Runs the checks and caches their results.
 pub(crate) struct SourceChecks<'a> {
     cx: &'a CliContext,
-    /// What the shell says of a line that is none.
+    /// The shell's message for invalid lines.
     line_faults: HashMap<String, Option<String>>,
     /// The result of a push to this branch of a repository's remote.
     push_faults: HashMap<(PathBuf, String), Option<SourceFault>>,
-    /// Remotes that did not answer: said once each.
+    /// Remotes that did not respond; reported once each.
     silent_remotes: Vec<PathBuf>,
 }
 
 impl<'a> SourceChecks<'a> {
-    /// Nothing was looked at yet.
     pub(crate) fn new(cx: &'a CliContext) -> Self {
         Self { cx, line_faults: HashMap::new(), push_faults: HashMap::new(), silent_remotes: Vec::new() }
     }
@@ -76,7 +75,7 @@ impl<'a> SourceChecks<'a> {
     /// Checks one task.
     ///
     /// # Errors
-    /// Docket's own folder cannot be used. The inner error is the task's fault.
+    /// Fails when docket's own directory cannot be used. The inner error is a fault of the task.
     pub(crate) async fn check(&mut self, fields: SourceFields<'_>) -> CliResult<Result<(), SourceFault>> {
         let lines = fields.tests.map(|line| ("tests", line));
         for (field, line) in lines.into_iter().chain(fields.setup.iter().map(|line| ("setup", line.as_str())))
@@ -107,7 +106,7 @@ impl<'a> SourceChecks<'a> {
         let fault = if line.trim().is_empty() {
             Some("an empty command always passes; leave it out".to_owned())
         } else if line.contains('\0') {
-            Some("the shell line holds a NUL character, which no command can have".to_owned())
+            Some("the shell command contains a NUL character, which is not allowed".to_owned())
         } else {
             syntax_fault(line).await.map(|said| format!("`{line}` is not valid shell syntax: {said}"))
         };
@@ -120,7 +119,7 @@ impl<'a> SourceChecks<'a> {
         repository: &Path,
         branch: Option<&str>,
     ) -> CliResult<Option<SourceFault>> {
-        // Without a name the branch is that of the task's own id, which no remote has yet.
+        // Without a name the branch is derived from the task's new id, so no remote has it yet.
         let wanted = branch.unwrap_or("docket/new").to_owned();
         let key = (repository.to_owned(), wanted);
         if let Some(known) = self.push_faults.get(&key) {
@@ -132,7 +131,7 @@ impl<'a> SourceChecks<'a> {
             Ok(RemoteBranch::At(at)) if branch.is_some() => Some(SourceFault {
                 field: "branch",
                 message: format!(
-                    "the branch `{}` of the remote {remote} exists and is at {at}; give another name, or delete it there first",
+                    "the branch `{}` already exists on the remote {remote}, at {at}; give another name, or delete it there first",
                     key.1
                 ),
             }),
@@ -157,13 +156,13 @@ impl<'a> SourceChecks<'a> {
         self.silent_remotes.push(repository.to_owned());
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
         display::print_note(&display::sanitize_line(&format!(
-            "warning: the remote {remote} of {} cannot be asked now ({said}); the result is pushed once it can",
+            "warning: cannot query the remote {remote} of {} now ({said}); the result is pushed when it responds",
             repository.display()
         )));
     }
 }
 
-/// What bash says of a line that it cannot read. It runs nothing of it.
+/// Returns bash's message for a line with invalid syntax. Nothing of the line is executed.
 async fn syntax_fault(line: &str) -> Option<String> {
     if !Path::new(CHECK_SHELL).exists() {
         return None;
@@ -177,7 +176,7 @@ async fn syntax_fault(line: &str) -> Option<String> {
         timeout: SHELL_CHECK_TIME_MAX,
         stdout_bytes_max: 1024,
     };
-    // A shell that does not start says nothing of the line.
+    // A shell that does not start tells nothing about the line.
     let read = run_trusted(spec).await.ok().filter(|read| !read.is_success())?;
     let said = String::from_utf8_lossy(&read.stderr);
     let first = said.lines().next().unwrap_or_default();

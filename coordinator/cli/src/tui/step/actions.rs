@@ -1,5 +1,4 @@
-//! What the stepper does beyond looking, once it was confirmed: fork and resume, as the commands of those
-//! names do.
+//! Actions of the stepper after confirmation: fork and resume, like the commands of these names.
 
 use docket_schema::ids::RunId;
 use docket_worker::client::CoordinatorClient;
@@ -12,7 +11,7 @@ use crate::{
     output::error::{CliError, CliResult, ExitKind},
 };
 
-/// What it is called.
+/// The name of an action.
 pub(super) const fn action_name(act: RunAction) -> &'static str {
     match act {
         RunAction::Fork(_) => "fork",
@@ -20,21 +19,21 @@ pub(super) const fn action_name(act: RunAction) -> &'static str {
     }
 }
 
-/// Does it; what came of it, in a line.
+/// Performs an action and returns its result as one line.
 pub(super) async fn perform_action(cx: &CliContext, run: RunId, act: RunAction) -> CliResult<String> {
-    // The stepper itself only looks, and may share the home with others; who changes something owns it
-    // while that lasts.
+    // The stepper itself is read-only and may share the home with others; an action owns the home while it
+    // runs.
     let access = Coordinator::connect(cx, AccessMode::Write).await?;
     let done = start_continuation(cx, &access.client, run, act).await;
     let hint = if access.is_local() { " (`docket up` starts workers)" } else { "" };
     access.close().await?;
     done.map(|new| {
         let new = new.short();
-        format!("run {new} goes on after turn {}; `docket step {new}` shows it{hint}", act.turn())
+        format!("run {new} continues after turn {}; `docket step {new}` shows it{hint}", act.turn())
     })
 }
 
-/// The run that goes on.
+/// Creates the run that continues.
 async fn start_continuation(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -47,7 +46,7 @@ async fn start_continuation(
             let request = ForkChangeArgs::default().check(cx)?.build_request(client, turn, 1).await?;
             let made = client.fork(run, &request).await?;
             let first = made.siblings.first().map(|sibling| sibling.run);
-            first.ok_or_else(|| CliError::new(ExitKind::Failed, "the coordinator made no fork"))
+            first.ok_or_else(|| CliError::new(ExitKind::Failed, "the coordinator created no fork"))
         }
         RunAction::Resume(_) => Ok(client.resume(run, turn).await?.run),
     }

@@ -1,4 +1,4 @@
-//! Two runs beside each other: which turns are the same, where they part, what differs there. Pure.
+//! Comparison of two runs: which turns are equal, where they diverge, and what differs there. Pure.
 
 use docket_schema::{event::Envelope, history::TurnSummary};
 
@@ -14,20 +14,19 @@ use crate::output::display::format_money;
 /// How a turn of this run compares with the other run's turn of the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TurnComparison {
-    /// The very same events: history that both runs share.
+    /// The same events: history that both runs share.
     Shared,
-    /// Another recording with the same decision and the same results.
+    /// A different recording with the same decision and the same results.
     Same,
-    /// The model decided otherwise.
+    /// The model decided differently.
     DifferentDecision,
-    /// The same decision, with other results.
+    /// The same decision with different results.
     DifferentResults,
     /// Only one of the runs has it.
     OnlyInOne,
 }
 
 impl TurnComparison {
-    /// Whether there is something to look at.
     pub(super) const fn is_different(self) -> bool {
         match self {
             Self::Shared | Self::Same => false,
@@ -46,16 +45,16 @@ impl TurnComparison {
 
     const fn description(self) -> &'static str {
         match self {
-            Self::Shared => "shared: the very same events",
+            Self::Shared => "shared: the same events",
             Self::Same => "the same decision and the same results",
-            Self::DifferentDecision => "the model decided otherwise",
-            Self::DifferentResults => "the same decision, other results",
+            Self::DifferentDecision => "the model decided differently",
+            Self::DifferentResults => "the same decision, different results",
             Self::OnlyInOne => "only one of the runs has this turn",
         }
     }
 }
 
-/// Compares all turns, by their place, up to the end of the longer run.
+/// Compares all turns by position, up to the end of the longer run.
 pub(super) fn compare_runs(this: &Run, other: &Run) -> Vec<TurnComparison> {
     let longest = this.turns().len().max(other.turns().len());
     let one = |at: usize| match (this.turns().get(at), other.turns().get(at)) {
@@ -84,10 +83,10 @@ fn compare_turns(this: &Run, left: &TurnSummary, other: &Run, right: &TurnSummar
     }
 }
 
-/// The pane: how the turn compares, both decisions, and what differs between both trees after it.
+/// Renders the pane: how the turn compares, both decisions, and the differences between both trees after it.
 pub(super) fn render_comparison(out: &mut PaneWriter<'_>, subject: PageRuns<'_>, at: usize) {
     let Some(other) = subject.other else {
-        return out.write_line(TextTone::Dim, "no other run is loaded; w asks for one");
+        return out.write_line(TextTone::Dim, "no other run is loaded; press w to load one");
     };
     let this = subject.run;
     let want = ContentRequest::Comparison(this.events().len(), other.events().len());
@@ -104,7 +103,7 @@ pub(super) fn render_comparison(out: &mut PaneWriter<'_>, subject: PageRuns<'_>,
     if here == TurnComparison::Shared {
         return;
     }
-    out.write_heading(&format!("the other run's files after turn {}, seen from this run's", row.turn));
+    out.write_heading(&format!("the other run's files after turn {}, compared with this run's", row.turn));
     files::render_tree_diff(
         out,
         files::tree_after(row),
@@ -124,9 +123,9 @@ fn render_summary(out: &mut PaneWriter<'_>, this: &Run, other: &Run, all: &[Turn
     let part = all.iter().position(|same| same.is_different());
     let text = match part.map(|at| (at, this.turns().get(at).or_else(|| other.turns().get(at)))) {
         Some((_, Some(row))) => {
-            format!("they part at turn {}; d and D go from difference to difference", row.turn)
+            format!("the runs diverge at turn {}; d and D move between differences", row.turn)
         }
-        Some((_, None)) | None => "they do not differ".to_owned(),
+        Some((_, None)) | None => "the runs do not differ".to_owned(),
     };
     out.write_line(TextTone::Plain, &text);
 }

@@ -1,7 +1,7 @@
-//! What was fetched for the panes, and by which question. Pure: the shell asks, the shelf holds.
+//! Cache of content fetched for the panes, by request. Pure: the stepper fetches, the cache stores.
 //!
-//! Invariant: what the screen shows stays; of the rest the least recently used goes once more than
-//! [`BYTES_MAX`] are held.
+//! Invariant: content on the screen is kept; of the rest, the least recently used is evicted above
+//! [`CACHE_BYTES_MAX`].
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,70 +15,65 @@ use docket_worker::workspace::FileDiff;
 
 use super::{comparison::TurnComparison, search::SearchHit};
 
-/// Most bytes kept of what is not on the screen: enough for the outputs and trees of a few dozen turns.
+/// Limit of cached content that is not on the screen: enough for the outputs and trees of a few dozen turns.
 pub(super) const CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// One of the two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RunSide {
-    /// The run that is stepped through.
+    /// The run being browsed.
     This,
     /// The run it is compared with.
     Other,
 }
 
-/// A tree: that of a run after so many of its events.
+/// A tree: that of a run after a number of its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TreePosition {
-    /// Whose.
+    /// Which run.
     pub(super) side: RunSide,
     /// After how many events.
     pub(super) end: usize,
 }
 
-/// Something to be fetched or worked out away from the screen.
+/// Content to be fetched or computed in the background.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ContentRequest {
-    /// A blob.
     Blob(BlobRef),
-    /// A whole tree.
+    /// A full tree.
     Tree(TreePosition),
-    /// What differs between two trees.
+    /// The differences between two trees.
     Diff(TreePosition, TreePosition),
     /// A file in a tree.
     File(TreePosition, WorkspacePath),
-    /// The exact request of the `ModelRequested` at this place of the events.
+    /// The exact request of the `ModelRequested` event at this index.
     Request(RunSide, usize),
-    /// After which turns a run of so many events can be gone on with.
+    /// The turns after which a run with this number of events can be continued.
     TurnEnds(usize),
-    /// How the turns of both runs, of so many events each, compare.
+    /// How the turns of both runs compare, given their numbers of events.
     Comparison(usize, usize),
-    /// Where a text stands in a run of so many events.
+    /// Where a text occurs in a run with this number of events.
     SearchHits(String, usize),
 }
 
-/// What came of a [`Want`].
+/// The result of a [`ContentRequest`].
 #[derive(Debug, Clone)]
 pub(super) enum LoadedContent {
-    /// Of a blob or a file.
+    /// A blob or a file.
     Bytes(Bytes),
-    /// Of a tree.
     Tree(Arc<Manifest>),
-    /// Of a difference.
     Diff(Arc<Vec<FileDiff>>),
-    /// Of a request.
     Request(Arc<RebuiltRequest>),
-    /// Of the turns' ends: those that can be gone on from.
+    /// The turns that can be continued.
     TurnEnds(Arc<Vec<Turn>>),
-    /// Of a comparison, row by row of the longer run.
+    /// A comparison, row by row of the longer run.
     Comparison(Arc<Vec<TurnComparison>>),
-    /// Of a search.
     SearchHits(Arc<Vec<SearchHit>>),
-    /// It cannot be had, and why.
+    /// It failed, and why.
     Failed(String),
 }
 
-/// A request as it went out.
+/// A request as it was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RebuiltRequest {
     /// Its exact bytes.
@@ -90,7 +85,7 @@ pub(super) struct RebuiltRequest {
 }
 
 impl LoadedContent {
-    /// About how much memory it takes, in bytes.
+    /// Approximate memory use in bytes.
     fn byte_size(&self) -> usize {
         const ENTRY: usize = 160;
         match self {
@@ -114,7 +109,7 @@ impl LoadedContent {
     }
 }
 
-/// See the module.
+/// The cache.
 #[derive(Debug, Default)]
 pub(super) struct ContentCache {
     entries: BTreeMap<ContentRequest, (LoadedContent, u64)>,
@@ -123,17 +118,15 @@ pub(super) struct ContentCache {
 }
 
 impl ContentCache {
-    /// What is held for `want`.
     pub(super) fn get(&self, want: &ContentRequest) -> Option<LoadedContent> {
         self.entries.get(want).map(|(loaded, _)| loaded.clone())
     }
 
-    /// Whether something is held for `want`.
     pub(super) fn contains(&self, want: &ContentRequest) -> bool {
         self.entries.contains_key(want)
     }
 
-    /// Notes that these are on the screen, and lets go what is too much beside them.
+    /// Marks these as on the screen, and evicts other content above the limit.
     pub(super) fn mark_used_and_evict(&mut self, wants: &[ContentRequest]) {
         self.tick += 1;
         for want in wants {
@@ -157,7 +150,6 @@ impl ContentCache {
         }
     }
 
-    /// Holds what came.
     pub(super) fn insert(&mut self, want: ContentRequest, loaded: LoadedContent) {
         self.bytes += loaded.byte_size();
         if let Some((before, _)) = self.entries.insert(want, (loaded, self.tick)) {
@@ -165,7 +157,7 @@ impl ContentCache {
         }
     }
 
-    /// Lets go all that a run gave: another takes its place, or it is asked again.
+    /// Removes all content of a run that is replaced or reloaded.
     pub(super) fn remove_side(&mut self, side: RunSide) {
         let of = |place: &TreePosition| place.side == side;
         self.entries.retain(|want, (loaded, _)| {
@@ -210,7 +202,7 @@ mod tests {
         shelf.mark_used_and_evict(&[blob_request(4)]);
         assert!(
             shelf.contains(&blob_request(4)) && !shelf.contains(&blob_request(0)),
-            "one that is too large alone is still shown"
+            "content that alone exceeds the limit is still shown"
         );
     }
 }

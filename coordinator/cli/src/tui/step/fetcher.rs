@@ -1,6 +1,6 @@
-//! What the screen lacks, fetched or worked out beside it: one task each, a few at a time.
+//! Fetches or computes missing content in the background: one task per request, a few at a time.
 //!
-//! Reads blobs, the cached base and the runs at hand; writes nothing but that cache.
+//! Reads blobs, the cached base and the loaded runs; writes only that cache.
 
 use crate::history::blobs::FallbackBlobs;
 use std::{path::PathBuf, sync::Arc};
@@ -28,35 +28,33 @@ use super::{
 };
 use crate::history::blobs::RemoteBlobs;
 
-/// Largest content that is shown, in bytes: nobody reads more on a screen, and each line of it costs memory.
+/// Size limit of content shown, in bytes: nobody could read more on a screen, and each line costs memory.
 const SHOWN_BYTES_MAX: u64 = 32 * 1024 * 1024;
-/// Blobs of outputs that one search reads, in bytes; what lies beyond is not searched, and that is said.
+/// Limit of output blobs read by one search, in bytes; the rest is not searched, and that is reported.
 const SEARCHED_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// See the module. Clones are of the same moment: the runs as they were when it was made.
+/// Fetches content. Clones share a snapshot of the runs as of its creation.
 #[derive(Clone)]
 pub(super) struct ContentFetcher {
-    /// The coordinator.
     pub(super) client: CoordinatorClient,
-    /// Where bases are kept.
+    /// Where bases are cached.
     pub(super) cache: PathBuf,
-    /// The run.
     pub(super) run: Arc<Run>,
-    /// The run beside it.
+    /// The run it is compared with.
     pub(super) other: Option<Arc<Run>>,
-    /// The base of each, once it was asked for.
+    /// The base of each run, once requested.
     pub(super) bases: [Arc<OnceCell<Arc<BaseObjects>>>; 2],
 }
 
 type FetchResult<T = LoadedContent> = Result<T, String>;
 
-/// An error with its causes, in one line.
+/// Formats an error with its causes on one line.
 fn error_chain(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
 }
 
 impl ContentFetcher {
-    /// Fetches one thing; what cannot be had is an answer as well.
+    /// Fetches one request; a failure is also a result.
     pub(super) async fn fetch(&self, want: &ContentRequest) -> LoadedContent {
         let fetched = match want {
             ContentRequest::Blob(blob) => self.fetch_blob(blob).await.map(LoadedContent::Bytes),
@@ -81,7 +79,7 @@ impl ContentFetcher {
         fetched.unwrap_or_else(LoadedContent::Failed)
     }
 
-    /// Long work of the processor, away from the runtime's threads.
+    /// Runs CPU-bound work off the runtime's threads.
     async fn run_blocking(&self, work: impl FnOnce(&Self) -> FetchResult + Send + 'static) -> FetchResult {
         let fetcher = self.clone();
         let done = tokio::task::spawn_blocking(move || work(&fetcher)).await;
@@ -98,7 +96,7 @@ impl ContentFetcher {
     async fn fetch_blob(&self, blob: &BlobRef) -> FetchResult<Bytes> {
         if blob.bytes > SHOWN_BYTES_MAX {
             return Err(format!(
-                "it has {} bytes, more than the {SHOWN_BYTES_MAX} that are shown",
+                "it has {} bytes; the limit is {SHOWN_BYTES_MAX}",
                 blob.bytes
             ));
         }
@@ -115,7 +113,7 @@ impl ContentFetcher {
         made.await.cloned().map_err(error_chain)
     }
 
-    /// What differs from the base after so many events.
+    /// Returns the differences from the base after this number of events.
     fn overlay_at(&self, place: TreePosition) -> FetchResult<Overlay> {
         let run = self.run_for(place.side)?;
         if place.end > run.events().len() {
@@ -136,7 +134,7 @@ impl ContentFetcher {
         Ok(tree)
     }
 
-    /// Only paths that a snapshot names can differ, unless the bases do.
+    /// Only paths in snapshots can differ, unless the bases do.
     async fn diff_trees(&self, from: TreePosition, to: TreePosition) -> FetchResult {
         let (old_base, new_base) = (self.load_base(from.side).await?, self.load_base(to.side).await?);
         let (old, new) = (self.overlay_at(from)?, self.overlay_at(to)?);
@@ -170,12 +168,12 @@ impl ContentFetcher {
             Some(entry) => *entry,
             None => base.manifest().entries.get(path).copied(),
         };
-        let Some(entry) = entry else { return Err("there is no such file after this turn".to_owned()) };
+        let Some(entry) = entry else { return Err("no such file after this turn".to_owned()) };
         match entry.kind {
             EntryKind::Dir => return Err("it is a folder".to_owned()),
             EntryKind::File | EntryKind::Symlink if entry.size > SHOWN_BYTES_MAX => {
                 return Err(format!(
-                    "it has {} bytes, more than are shown; `docket cat` gives it",
+                    "it has {} bytes, too many to show; use `docket cat`",
                     entry.size
                 ));
             }
@@ -189,12 +187,12 @@ impl ContentFetcher {
             .map_err(error_chain)
     }
 
-    /// The request at this place, rendered again from everything before it.
+    /// Rebuilds the request at this index from everything before it.
     async fn rebuild_request(&self, side: RunSide, place: usize) -> FetchResult {
         let events = self.run_for(side)?.events().get(..=place).ok_or("the run is shorter")?;
         let rebuilt =
             rebuild_request(events, &BlobCache::new(self.client.clone())).await.map_err(error_chain)?;
-        let rebuilt = rebuilt.ok_or("no request stands there")?;
+        let rebuilt = rebuilt.ok_or("there is no request")?;
         Ok(LoadedContent::Request(Arc::new(RebuiltRequest {
             body: rebuilt.rendered.body,
             hash: rebuilt.proof.hash,
@@ -208,7 +206,7 @@ impl ContentFetcher {
         Ok(LoadedContent::TurnEnds(Arc::new(ended.collect())))
     }
 
-    /// Searches twice: to learn what lies out of line, and with it at hand.
+    /// Searches twice: once to find missing blobs, then with them.
     async fn search_run(&self, query: &str) -> FetchResult {
         let text = query.to_owned();
         let (run, asked) = (Arc::clone(&self.run), text.clone());

@@ -1,4 +1,4 @@
-//! Panes about files: what a turn changed, the tree after it, one file as it was. Pure.
+//! File panes: the changes of a turn, the tree after it, one file as of a turn. Pure.
 
 use std::collections::BTreeSet;
 
@@ -22,12 +22,12 @@ pub(super) const fn tree_after(row: &TurnSummary) -> TreePosition {
     TreePosition { side: RunSide::This, end: row.events.end }
 }
 
-/// What changed: in the turn, or since the turn that it is compared with.
+/// Renders the changes of the turn, or since the turn it is compared with.
 pub(super) fn render_diff(out: &mut PaneWriter<'_>, run: &Run, choice: &PageSelection) {
     let rows = |at: usize| run.turns().get(at);
     let Some(row) = rows(choice.row) else { return };
     if let Some(since) = choice.compared_row.and_then(rows) {
-        // Whichever is marked: the older one is what there was before.
+        // Whichever turn is marked, the older one is the left side.
         let (from, to) = if since.turn <= row.turn { (since, row) } else { (row, since) };
         out.write_line(
             TextTone::Bold,
@@ -45,7 +45,7 @@ pub(super) fn render_diff(out: &mut PaneWriter<'_>, run: &Run, choice: &PageSele
     if detail.git_changes > 0 {
         out.write_gap();
         let paths = format_count_with_plural(detail.git_changes as u64, "path", "paths");
-        let text = format!("under .git, {paths} changed: what the model did with git");
+        let text = format!("under .git, {paths} changed: the model used git");
         out.write_line(TextTone::Dim, &text);
     }
     for left in &detail.left_out {
@@ -57,7 +57,7 @@ pub(super) fn render_diff(out: &mut PaneWriter<'_>, run: &Run, choice: &PageSele
     }
 }
 
-/// What the turn changed; and, apart from it, what a person changed by hand where it ended.
+/// Renders the changes of the turn, separating changes that a person made by hand at its end.
 fn render_turn_changes(out: &mut PaneWriter<'_>, row: &TurnSummary, detail: &TurnDetail) {
     let place = |end: usize| TreePosition { side: RunSide::This, end };
     let mut start = row.events.start;
@@ -72,7 +72,7 @@ fn render_turn_changes(out: &mut PaneWriter<'_>, row: &TurnSummary, detail: &Tur
     }
 }
 
-/// The differences between two trees.
+/// Renders the differences between two trees.
 pub(super) fn render_tree_diff(out: &mut PaneWriter<'_>, from: TreePosition, to: TreePosition) {
     let Some(LoadedContent::Diff(files)) = out.require(ContentRequest::Diff(from, to), "") else { return };
     if files.is_empty() {
@@ -103,12 +103,12 @@ fn render_file_diff(out: &mut PaneWriter<'_>, file: &FileDiff) {
             let sizes = format!("  not text: {} bytes → {} bytes", size(file.old), size(file.new));
             out.write_line(TextTone::Dim, &sizes);
         }
-        ChangeView::TooLarge => out.write_line(TextTone::Dim, "  too large to be compared line by line"),
+        ChangeView::TooLarge => out.write_line(TextTone::Dim, "  too large to compare line by line"),
         ChangeView::ModeOnly => {}
     }
 }
 
-/// The files after a turn; those that the turn changed, or a person by hand, are marked.
+/// Renders the files after a turn; those changed by the turn, or by a person by hand, are marked.
 pub(super) fn render_tree(out: &mut PaneWriter<'_>, run: &Run, at: usize, row: &TurnSummary) {
     let Some(LoadedContent::Tree(manifest)) = out.require(ContentRequest::Tree(tree_after(row)), "") else {
         return;
@@ -116,7 +116,7 @@ pub(super) fn render_tree(out: &mut PaneWriter<'_>, run: &Run, at: usize, row: &
     let detail = run.history.turn_detail(row);
     let count = manifest.entries.values().filter(|entry| entry.kind != EntryKind::Dir).count();
     let when = if at == 0 { "before the first turn".to_owned() } else { format!("after turn {}", row.turn) };
-    out.write_line(TextTone::Dim, &format!("{count} files {when}; Enter opens one, o asks for its name"));
+    out.write_line(TextTone::Dim, &format!("{count} files {when}; Enter opens one, o opens one by name"));
     for gone in detail.paths_by_run().chain(detail.paths_by_person()).filter(|change| change.entry.is_none())
     {
         out.write_line(TextTone::Bad, &format!("D {:>9}  {}", "", gone.path));
@@ -139,7 +139,7 @@ pub(super) fn render_tree(out: &mut PaneWriter<'_>, run: &Run, at: usize, row: &
     }
 }
 
-/// A file as it was.
+/// Renders a file as of a turn.
 pub(super) fn render_file(out: &mut PaneWriter<'_>, place: TreePosition, path: &WorkspacePath) {
     let Some(LoadedContent::Bytes(bytes)) = out.require(ContentRequest::File(place, path.clone()), "") else {
         return;

@@ -1,4 +1,4 @@
-//! What a key does: one press, one change of the [`Model`]. Pure. The list for people is [`HELP`].
+//! Key bindings: each key press changes the [`StepperState`] once. Pure. The help shows [`KEY_HELP`].
 
 use super::{
     navigation::Direction,
@@ -6,83 +6,71 @@ use super::{
     state::{KeyFocus, PromptInput, PromptKind, RunAction, ScreenOverlay, StepperEffect, StepperState},
 };
 
-/// A key, free of any terminal library's type.
+/// A key, independent of any terminal library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyPress {
     /// A character.
     Char(char),
     /// A character with Ctrl.
     Ctrl(char),
-    /// Arrow.
     Up,
-    /// Arrow.
     Down,
-    /// Arrow.
     Left,
-    /// Arrow.
     Right,
-    /// A page back.
     PageUp,
-    /// A page on.
     PageDown,
-    /// To the first.
     Home,
-    /// To the last.
     End,
-    /// Enter.
     Enter,
-    /// Escape.
     Esc,
-    /// Tab.
     Tab,
-    /// Shift and tab.
+    /// Shift and Tab.
     BackTab,
-    /// Backspace.
     Backspace,
 }
 
-/// The keys, for people: a heading where there is no second text.
+/// The keys shown in the help; an entry without a second text is a heading.
 pub(super) const KEY_HELP: [(&str, &str); 36] = [
     ("Turns", ""),
     ("j k  ↓ ↑", "next, previous turn (in a pane: line)"),
-    ("PgDn PgUp", "a page on, back"),
+    ("PgDn PgUp", "a page down, up"),
     ("Home End  g G", "first, last"),
     ("[ ]", "previous, next turn from within a pane"),
     ("e E", "next, previous failure"),
     ("Panes", ""),
     ("Tab ⇧Tab  h l  ← →", "next, previous pane"),
     ("1 … 7", "prompt decision calls diff tree ledger runs"),
-    ("Enter", "go into the pane; there: open the file of the line"),
+    ("Enter", "enter the pane; in it, open the file of the line"),
     ("Esc", "back"),
     ("Space b", "scroll the pane by a page"),
     ("J K", "scroll the pane by a line"),
-    ("z", "the pane over the whole screen, and back"),
-    ("x", "the exact request, byte for byte, and back"),
-    ("o", "open a file by its name, as it was after the turn"),
+    ("z", "toggle the pane between full screen and normal"),
+    ("x", "toggle the exact request, byte for byte"),
+    ("o", "open a file by name, as it was after the turn"),
     ("Search", ""),
     ("/", "search texts, calls, outputs and paths of all turns"),
     ("n N", "next, previous match"),
     ("Compare", ""),
-    ("m", "mark this turn, or take the mark away"),
-    ("c", "what differs between the marked turn and this one"),
-    ("w", "another run beside this one"),
+    ("m", "mark or unmark this turn"),
+    ("c", "compare the marked turn with this one"),
+    ("w", "compare with another run"),
     ("d D", "next, previous turn in which the runs differ"),
-    ("Go on", ""),
+    ("Continue", ""),
     ("f", "fork after this turn; asks first"),
     ("r", "resume from this turn; asks first"),
-    ("u", "read the run again"),
-    ("Ctrl-L", "draw the screen again"),
+    ("u", "reload the run"),
+    ("Ctrl-L", "redraw the screen"),
     ("Ctrl-Z", "suspend"),
     ("q  Ctrl-C", "quit"),
     ("Marks", ""),
-    (">", "the turn that is shown"),
+    (">", "the current turn"),
     ("*", "the marked turn"),
-    ("= ≠ +", "beside another run: same, different, only here"),
+    ("= ≠ +", "compared with another run: same, different, new"),
     ("M D", "in the tree: the turn changed or removed it"),
 ];
 
 impl StepperState {
-    /// What a key does to the screen, and what it asks of the shell.
+    /// Applies a key to the state; returns an effect for the stepper to perform.
     pub(super) fn press(&mut self, key: KeyPress) -> Option<StepperEffect> {
         self.message = None;
         let effect = match key {
@@ -219,5 +207,5 @@ impl StepperState {
     }
 }
 
-/// Longest text that is typed: ids, names and search texts are shorter.
+/// Maximum length of typed text: ids, names and search texts are shorter.
 const INPUT_BYTES_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! The pane of figures: tokens, cost, hashes, places in the log, times. Pure.
+//! The ledger pane: tokens, cost, hashes, log positions, times. Pure.
 
 use docket_schema::{history::TurnSummary, ids::Timestamp, message::TokenUsage, run::ModelRequested};
 
@@ -11,7 +11,7 @@ use crate::output::{
     event_format,
 };
 
-/// Everything that can be counted of a turn.
+/// Renders all figures of a turn.
 pub(super) fn render_ledger(out: &mut PaneWriter<'_>, run: &Run, row: &TurnSummary) {
     let detail = run.history.turn_detail(row);
     let priced = run.history.pins().is_some_and(|pins| pins.models.has_all_prices());
@@ -23,10 +23,10 @@ pub(super) fn render_ledger(out: &mut PaneWriter<'_>, run: &Run, row: &TurnSumma
     out.write_pair("began", &row.began_at.to_string());
     out.write_pair("ended", &row.ended_at.to_string());
     let ran: u64 = detail.calls.iter().filter_map(|call| call.result.as_ref()).map(|e| e.duration_ms).sum();
-    out.write_pair("tools", &format!("{} calls, {} in all", detail.calls.len(), format_duration(ran)));
+    out.write_pair("tools", &format!("{} calls, {} in total", detail.calls.len(), format_duration(ran)));
     for answer in detail.model_answers() {
         let model = format!(
-            "first byte after {}, whole after {}",
+            "first byte after {}, complete after {}",
             format_duration(answer.first_byte_ms),
             format_duration(answer.total_ms)
         );

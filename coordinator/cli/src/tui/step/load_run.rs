@@ -1,4 +1,4 @@
-//! A run's history, read as fast as it can be: what stands between the command and its first screen.
+//! Loads a run's history quickly: this is all that precedes the first screen.
 
 use docket_schema::{
     event::{DecodeError, Envelope},
@@ -14,7 +14,7 @@ use crate::{
     output::error::{CliResult, ExitKind, FailWith as _},
 };
 
-/// The run that `id` names.
+/// Loads the run that `id` names.
 pub(super) async fn load_by_id(
     client: &CoordinatorClient,
     source: &HistorySource,
@@ -23,9 +23,9 @@ pub(super) async fn load_by_id(
     load_run(source, resolve::resolve_run(client, id).await?).await
 }
 
-/// A run, by its id.
+/// Loads a run.
 pub(super) async fn load_run(source: &HistorySource, id: RunId) -> CliResult<Run> {
-    let unreadable = || format!("the log of run {} cannot be read", id.short());
+    let unreadable = || format!("cannot read the log of run {}", id.short());
     let mut run = Run::new(id);
     for page in source.map_pages(id, skim_events).await? {
         run.history.extend(page.fail_with(ExitKind::EngineMissing, unreadable)?);

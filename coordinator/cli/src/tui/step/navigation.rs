@@ -1,4 +1,4 @@
-//! Jumps: to failures, to differences, to matches of a search, to a file by its name. Pure.
+//! Navigation: jumps to failures, differences, search matches, and files by name. Pure.
 
 use docket_schema::{content::WorkspacePath, history::TurnOutcome};
 
@@ -12,32 +12,29 @@ use super::{
     state::{KeyFocus, PromptInput, PromptKind, ScreenOverlay, StepperEffect, StepperState},
 };
 
-/// A direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// To what comes later.
     Forward,
-    /// To what came before.
     Back,
 }
 
-/// Where a jump ends once its page is there.
+/// Where a jump ends once its page is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JumpTarget {
-    /// At the first line that says what failed.
+    /// At the first line that shows the failure.
     Failure,
     /// At the next match in this direction.
     Match(Direction),
 }
 
-/// A search, and a jump that is not done yet.
+/// A search and an unfinished jump.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SearchState {
-    /// What is searched.
+    /// The search text.
     pub(super) query: Option<String>,
-    /// The line of the page that is the match.
+    /// The matching line of the page.
     pub(super) match_line: Option<usize>,
-    /// What is still to be done.
+    /// The unfinished jump.
     pub(super) pending_jump: Option<JumpTarget>,
 }
 
@@ -46,7 +43,7 @@ impl StepperState {
         self.overlay = ScreenOverlay::Prompt(PromptInput { kind: what, text: String::new() });
     }
 
-    /// Does what a typed line says.
+    /// Executes the typed line.
     pub(super) fn submit_prompt(&mut self, input: PromptInput) -> Option<StepperEffect> {
         let text = input.text.trim().to_owned();
         match input.kind {
@@ -61,7 +58,7 @@ impl StepperState {
             PromptKind::Open => self.open_file_by_name(&text),
             PromptKind::OtherRun if text.is_empty() => {}
             PromptKind::OtherRun => {
-                self.set_message(TextTone::Plain, "the other run is read…");
+                self.set_message(TextTone::Plain, "loading the other run…");
                 return Some(StepperEffect::LoadOther(text));
             }
         }
@@ -73,13 +70,13 @@ impl StepperState {
             return;
         }
         let Some(row) = self.current_turn() else { return };
-        // The tree is wanted while the name is typed; where it is not there yet, the loader says
-        // whether there is such a file.
+        // The tree is only loaded while the name is typed; if it is missing, the fetcher reports whether the
+        // file exists.
         let Some(LoadedContent::Tree(tree)) = self.cache.get(&ContentRequest::Tree(files::tree_after(row)))
         else {
             return match WorkspacePath::new(name.as_bytes()) {
                 Some(path) => self.open_file(path),
-                None => self.set_message(TextTone::Warn, "that is no path in the workspace"),
+                None => self.set_message(TextTone::Warn, "this is not a path in the workspace"),
             };
         };
         let exact = WorkspacePath::new(name.as_bytes()).filter(|path| tree.entries.contains_key(path));
@@ -96,11 +93,11 @@ impl StepperState {
                 };
                 self.set_message(
                     TextTone::Plain,
-                    format!("{} names hold that; n goes on, Enter opens", more + 1),
+                    format!("{} names match; n shows the next, Enter opens", more + 1),
                 );
             }
             (None, None, _) => {
-                self.set_message(TextTone::Warn, format!("no file's name holds `{name}` after this turn"))
+                self.set_message(TextTone::Warn, format!("no file name contains `{name}` after this turn"))
             }
         }
     }
@@ -111,7 +108,7 @@ impl StepperState {
         } else {
             self.set_message(
                 TextTone::Warn,
-                "nothing is searched: / begins a search; e goes to the next failure",
+                "no search: press / to search, e for the next failure",
             );
         }
     }
@@ -146,7 +143,7 @@ impl StepperState {
 
     pub(super) fn go_to_difference(&mut self, way: Direction) {
         let Some(want) = self.comparison_request() else {
-            return self.set_message(TextTone::Warn, "no other run is loaded; w asks for one");
+            return self.set_message(TextTone::Warn, "no other run is loaded; press w to load one");
         };
         let Some(LoadedContent::Comparison(all)) = self.cache.get(&want) else {
             return self.set_message(TextTone::Dim, "the runs are still being compared");
@@ -165,7 +162,7 @@ impl StepperState {
         ContentRequest::SearchHits(query, self.run.events().len())
     }
 
-    /// Takes the jump in hand as far as it goes; whether the page is another one now.
+    /// Continues the unfinished jump as far as possible; returns whether the page changed.
     pub(super) fn continue_jump(&mut self) -> bool {
         let Some(goal) = self.search.pending_jump else { return false };
         if !self.is_page_complete() {
@@ -197,7 +194,7 @@ impl StepperState {
         if self.file.is_some() || matches!(self.pane, PaneKind::Tree | PaneKind::Ledger | PaneKind::Runs) {
             self.search.pending_jump = None;
             let text = if self.search.match_line.take().is_some() {
-                "that was the last one here"
+                "no further match here"
             } else {
                 "not found here"
             };
@@ -240,12 +237,12 @@ impl StepperState {
             return false;
         };
         if next.is_none() {
-            self.set_message(TextTone::Plain, "the search went round");
+            self.set_message(TextTone::Plain, "the search wrapped around");
         } else {
             self.message = None;
         }
         if hit == here && self.search.match_line.is_none() {
-            // What was found lies where this page does not show it: nothing more can be done here.
+            // The match is in content that this page does not show, so the jump ends here.
             self.search.pending_jump = None;
             return false;
         }
@@ -256,7 +253,7 @@ impl StepperState {
         true
     }
 
-    /// Brings a line of the page into sight, a third of the pane from its top.
+    /// Scrolls a line of the page into view, a third of the pane from its top.
     fn show_line(&mut self, line: usize) {
         let row = self.page.rows.iter().position(|row| row.line == line).unwrap_or(0);
         self.cursor = row;

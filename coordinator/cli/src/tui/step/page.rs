@@ -1,5 +1,5 @@
-//! What stands in the pane that is looked at: prompt, decision, tool calls. Trees, ledger and the other run
-//! have files of their own. Pure: the same run, shelf and choice give the same lines.
+//! Pages of the panes: prompt, decision, tool calls. Trees, ledger and comparison have their own files. Pure:
+//! the same run, cache and selection give the same lines.
 
 use docket_schema::{
     content::{Content, WorkspacePath},
@@ -22,19 +22,19 @@ use crate::output::display::format_duration;
 /// The panes, in the order of their keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PaneKind {
-    /// What the model was newly told.
+    /// New messages to the model.
     Prompt,
-    /// What it said and called.
+    /// The model's reply and its calls.
     Decision,
-    /// Each call with its whole output, and the final checks.
+    /// Each call with its full output, and the final checks.
     Calls,
-    /// What the turn changed.
+    /// The changes of the turn.
     Diff,
-    /// The files as they were after the turn.
+    /// The files after the turn.
     Tree,
-    /// Tokens, cost, hashes, places, times.
+    /// Tokens, cost, hashes, positions, times.
     Ledger,
-    /// The other run beside this one.
+    /// Comparison with another run.
     Runs,
 }
 
@@ -57,31 +57,30 @@ impl PaneKind {
     }
 }
 
-/// Which page is looked at: everything that its lines depend on, but the shelf.
+/// Selects a page: everything that its lines depend on, except the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PageSelection {
     /// The row of the timeline.
     pub(super) row: usize,
-    /// The pane.
     pub(super) pane: PaneKind,
-    /// The row that it is compared with, in the pane of differences.
+    /// The row to compare with, in the diff pane.
     pub(super) compared_row: Option<usize>,
-    /// The exact request in place of what was newly told.
+    /// Whether the exact request replaces the new messages.
     pub(super) request: bool,
-    /// A file in place of the pane.
+    /// A file that replaces the pane.
     pub(super) file: Option<(TreePosition, WorkspacePath)>,
 }
 
-/// The runs that a page is made from.
+/// The runs that a page is rendered from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageRuns<'a> {
-    /// The run that is stepped through.
+    /// The run being browsed.
     pub(super) run: &'a Run,
     /// The run it is compared with.
     pub(super) other: Option<&'a Run>,
 }
 
-/// The page, and what is to be fetched so that it becomes whole.
+/// Renders the page; returns it with the content that must be fetched to complete it.
 pub(super) fn render_page(
     subject: PageRuns<'_>,
     choice: &PageSelection,
@@ -110,12 +109,12 @@ pub(super) fn render_page(
     out.finish()
 }
 
-/// What the model read for the first time when it made this turn's decision: the results of the turn
-/// before, and what people and the runtime said since.
+/// Renders what the model read for the first time before this turn's decision: the results of the previous
+/// turn, and messages of people and the runtime since.
 fn render_prompt(out: &mut PaneWriter<'_>, run: &Run, at: usize, row: &TurnSummary) {
     let detail = run.history.turn_detail(row);
     let Some(before) = at.checked_sub(1).and_then(|at| run.turns().get(at)) else {
-        out.write_line(TextTone::Dim, "before the first turn: what the run was given");
+        out.write_line(TextTone::Dim, "before the first turn: the run's input");
         return render_initial_prompt(out, run, &detail);
     };
     let before = run.history.turn_detail(before);
@@ -152,10 +151,10 @@ fn render_prompt(out: &mut PaneWriter<'_>, run: &Run, at: usize, row: &TurnSumma
             let bytes = call.intent.request_bytes;
             out.write_line(
                 TextTone::Dim,
-                &format!("the whole request had {bytes} bytes; x shows it, byte for byte"),
+                &format!("the full request has {bytes} bytes; x shows it, byte for byte"),
             );
         }
-        None => out.write_line(TextTone::Dim, "the model has not been asked in this turn"),
+        None => out.write_line(TextTone::Dim, "no model call in this turn yet"),
     }
 }
 
@@ -182,11 +181,11 @@ fn render_notes(out: &mut PaneWriter<'_>, run: &Run, detail: &TurnDetail) {
 fn render_request(out: &mut PaneWriter<'_>, run: &Run, row: &TurnSummary) {
     let detail = run.history.turn_detail(row);
     let Some(call) = detail.model_calls.last() else {
-        return out.write_line(TextTone::Dim, "the model has not been asked in this turn");
+        return out.write_line(TextTone::Dim, "no model call in this turn yet");
     };
     out.write_line(
         TextTone::Dim,
-        &format!("the exact request to {}, rendered again from the log; x goes back", call.intent.model),
+        &format!("the exact request to {}, rebuilt from the log; press x to go back", call.intent.model),
     );
     let Some(LoadedContent::Request(request)) =
         out.require(ContentRequest::Request(RunSide::This, call.event_index), "")
@@ -197,10 +196,10 @@ fn render_request(out: &mut PaneWriter<'_>, run: &Run, row: &TurnSummary) {
     if hash == recorded {
         out.write_line(
             TextTone::Good,
-            &format!("{} bytes; their hash is the recorded one: {hash}", body.len()),
+            &format!("{} bytes; their hash matches the recorded one: {hash}", body.len()),
         );
     } else {
-        out.write_line(TextTone::Bad, &format!("its hash {hash} is NOT the recorded one: {recorded}"));
+        out.write_line(TextTone::Bad, &format!("its hash {hash} does NOT match the recorded one: {recorded}"));
     }
     out.write_gap();
     match std::str::from_utf8(body) {
@@ -209,7 +208,7 @@ fn render_request(out: &mut PaneWriter<'_>, run: &Run, row: &TurnSummary) {
     }
 }
 
-/// JSON with line feeds and blanks between its tokens: every byte of it stands there, in its order.
+/// Adds line feeds and blanks between the tokens of JSON, keeping all its bytes in order.
 fn pretty_print_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 2);
     let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
@@ -258,7 +257,7 @@ fn render_decision(out: &mut PaneWriter<'_>, run: &Run, detail: &TurnDetail) {
     render_notes(out, run, detail);
     if detail.model_answers().next().is_none() {
         out.write_gap();
-        out.write_line(TextTone::Dim, "no answer of a model in this turn");
+        out.write_line(TextTone::Dim, "no model reply in this turn");
     }
     for text in detail.answer_texts() {
         out.write_gap();
@@ -279,11 +278,11 @@ fn render_decision(out: &mut PaneWriter<'_>, run: &Run, detail: &TurnDetail) {
     }
 }
 
-/// A call as the model made it.
+/// Renders a call as the model made it.
 fn render_tool_call(out: &mut PaneWriter<'_>, call: &ToolUse) {
     out.write_line(TextTone::Bold, &format!("{} {}", call.call, call.name));
     if let Some(raw) = &call.malformed {
-        out.write_line(TextTone::Bad, "  the arguments were no JSON object:");
+        out.write_line(TextTone::Bad, "  the arguments were not a JSON object:");
         return out.write_block(TextTone::Plain, "  ", raw);
     }
     match &call.args {
@@ -354,14 +353,14 @@ fn render_call(out: &mut PaneWriter<'_>, call: &ToolCall) {
         Some(PolicyVerdict::Allow { .. }) | None => {}
     }
     let Some(result) = &call.result else {
-        return out.write_line(TextTone::Warn, "  no result is in the log");
+        return out.write_line(TextTone::Warn, "  no result in the log");
     };
     match result.full {
-        // The whole output holds what the model read of it, and what was cut.
+        // The full output contains what the model read and what was cut.
         Some(full) => {
             out.write_line(
                 TextTone::Dim,
-                &format!("  the whole output, {} bytes; the model read it cut", full.bytes),
+                &format!("  the full output, {} bytes; the model read it shortened", full.bytes),
             );
             out.write_content(TextTone::Plain, "  ", &Content::Blob(full));
         }

@@ -1,7 +1,7 @@
-//! What a pane shows, as harmless lines: written once, then wrapped to the width there is. Pure.
+//! The text of a pane as sanitized lines: written once, then wrapped to the available width. Pure.
 //!
-//! Model output, file names and tool output come from strangers. Whatever they wrote enters a [`Doc`]
-//! through [`Writer`] alone, which shows what a terminal would obey; so nothing after it needs to care.
+//! Model output, file names and tool output are untrusted. All of it enters a [`PaneText`] through
+//! [`PaneWriter`], which escapes control characters, so later code need not care.
 
 use docket_schema::content::{Content, WorkspacePath};
 use unicode_width::UnicodeWidthChar as _;
@@ -9,43 +9,40 @@ use unicode_width::UnicodeWidthChar as _;
 use super::content_cache::{ContentCache, ContentRequest, LoadedContent};
 use crate::output::display;
 
-/// Blanks in place of a tab.
+/// Replaces a tab.
 const TAB_BLANKS: &str = "    ";
 
-/// How a line is meant.
+/// The tone of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextTone {
-    /// As it is.
     Plain,
     /// Headings.
     Bold,
-    /// What matters less.
+    /// Less important text.
     Dim,
     /// Good, or added.
     Good,
     /// Bad, or removed.
     Bad,
-    /// In need of a look.
+    /// Needs attention.
     Warn,
 }
 
-/// One line, before it is wrapped.
+/// One line before wrapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PaneLine {
-    /// Harmless, without line feeds and tabs.
+    /// Sanitized, without line feeds and tabs.
     pub(super) text: String,
-    /// How it is meant.
     pub(super) tone: TextTone,
-    /// The file it names, to be opened.
+    /// The file it names, which can be opened.
     pub(super) path: Option<WorkspacePath>,
-    /// It says again what another pane says: a search passes it over.
+    /// Whether it repeats another pane; searches skip it.
     pub(super) repeated: bool,
 }
 
 /// The lines of a pane.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PaneText {
-    /// In order.
     pub(super) lines: Vec<PaneLine>,
 }
 
@@ -54,14 +51,14 @@ pub(super) struct PaneText {
 pub(super) struct WrappedRow {
     /// The line.
     pub(super) line: usize,
-    /// Where its piece begins, in bytes.
+    /// Start of the piece, in bytes.
     pub(super) from: usize,
-    /// Where its piece ends, in bytes.
+    /// End of the piece, in bytes.
     pub(super) to: usize,
 }
 
 impl PaneText {
-    /// Cuts all lines to `columns`; a wide character stays whole.
+    /// Wraps all lines to `columns` without splitting wide characters.
     pub(super) fn wrap(&self, columns: usize) -> Vec<WrappedRow> {
         let columns = columns.max(2);
         let mut rows = Vec::with_capacity(self.lines.len());
@@ -81,7 +78,7 @@ impl PaneText {
     }
 }
 
-/// Writes a [`Doc`], and notes what it lacks.
+/// Writes a [`PaneText`] and records missing content.
 pub(super) struct PaneWriter<'a> {
     cache: &'a ContentCache,
     doc: PaneText,
@@ -90,17 +87,17 @@ pub(super) struct PaneWriter<'a> {
 }
 
 impl<'a> PaneWriter<'a> {
-    /// Contents out of line come from `shelf`.
+    /// Creates a writer that takes stored content from `cache`.
     pub(super) fn new(shelf: &'a ContentCache) -> Self {
         Self { cache: shelf, doc: PaneText::default(), requests: Vec::new(), repeated: false }
     }
 
-    /// What was written, and what is to be fetched so that it becomes whole.
+    /// Returns the text and the content that must be fetched to complete it.
     pub(super) fn finish(self) -> (PaneText, Vec<ContentRequest>) {
         (self.doc, self.requests)
     }
 
-    /// Whether what follows says again what another pane says.
+    /// Sets whether the following lines repeat another pane.
     pub(super) fn set_repeated(&mut self, echo: bool) {
         self.repeated = echo;
     }
@@ -109,37 +106,37 @@ impl<'a> PaneWriter<'a> {
         self.doc.lines.push(PaneLine { text, tone, path, repeated: self.repeated });
     }
 
-    /// A line of anybody's words.
+    /// Writes untrusted text as one line.
     pub(super) fn write_line(&mut self, tone: TextTone, text: &str) {
         self.push(tone, display::sanitize_line(text).into_owned(), None);
     }
 
-    /// A line that names a file, which can be opened from it.
+    /// Writes a line that names a file, which can be opened from it.
     pub(super) fn write_file_line(&mut self, tone: TextTone, text: &str, path: &WorkspacePath) {
         self.push(tone, display::sanitize_line(text).into_owned(), Some(path.clone()));
     }
 
-    /// An empty line, unless nothing stands before it.
+    /// Writes an empty line, unless the text is empty.
     pub(super) fn write_gap(&mut self) {
         if self.doc.lines.last().is_some_and(|line| !line.text.is_empty()) {
             self.push(TextTone::Plain, String::new(), None);
         }
     }
 
-    /// A heading, with an empty line before it.
+    /// Writes a heading, preceded by an empty line.
     pub(super) fn write_heading(&mut self, text: &str) {
         self.write_gap();
         self.write_line(TextTone::Bold, text);
     }
 
-    /// A name and its value.
+    /// Writes a name and its value.
     pub(super) fn write_pair(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             self.write_line(TextTone::Plain, &format!("{name:>12}  {value}"));
         }
     }
 
-    /// Anybody's text, line by line.
+    /// Writes untrusted text line by line.
     pub(super) fn write_block(&mut self, tone: TextTone, indent: &str, text: &str) {
         for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
             let line = line.strip_suffix('\r').unwrap_or(line).replace('\t', TAB_BLANKS);
@@ -148,7 +145,7 @@ impl<'a> PaneWriter<'a> {
         }
     }
 
-    /// A unified difference, coloured by what it does.
+    /// Writes a unified diff with colors.
     pub(super) fn write_diff(&mut self, text: &str) {
         for line in text.lines() {
             let tone = match line.as_bytes().first() {
@@ -161,13 +158,13 @@ impl<'a> PaneWriter<'a> {
         }
     }
 
-    /// A content: in place, or fetched.
+    /// Writes a content: inline, or fetched.
     pub(super) fn write_content(&mut self, tone: TextTone, indent: &str, content: &Content) {
         match content {
             Content::Text(text) => self.write_block(tone, indent, text),
             Content::B64(_) => match content.inline_bytes() {
                 Some(bytes) => self.write_bytes(tone, indent, &bytes),
-                None => self.write_line(TextTone::Bad, &format!("{indent}(damaged: no base64)")),
+                None => self.write_line(TextTone::Bad, &format!("{indent}(damaged: not base64)")),
             },
             Content::Blob(blob) => {
                 if let Some(loaded) = self.require(ContentRequest::Blob(*blob), indent)
@@ -179,12 +176,12 @@ impl<'a> PaneWriter<'a> {
         }
     }
 
-    /// Bytes of a file or an output; what is no text is said to be none, with its first bytes.
+    /// Writes bytes of a file or an output; binary data is shown as such, with its first bytes.
     pub(super) fn write_bytes(&mut self, tone: TextTone, indent: &str, bytes: &[u8]) {
         if bytes.contains(&0) {
             self.write_line(
                 TextTone::Dim,
-                &format!("{indent}not text: {} bytes, the first of them are", bytes.len()),
+                &format!("{indent}not text: {} bytes, beginning with", bytes.len()),
             );
             for (at, row) in bytes.chunks(16).take(HEX_ROWS_MAX).enumerate() {
                 let hex: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -197,7 +194,7 @@ impl<'a> PaneWriter<'a> {
         self.write_block(tone, indent, &String::from_utf8_lossy(bytes));
     }
 
-    /// What `want` gave; where it is not there yet, or cannot be had, the doc says so.
+    /// Returns the content for `want`; if it is missing or failed, writes that.
     pub(super) fn require(&mut self, want: ContentRequest, indent: &str) -> Option<LoadedContent> {
         match self.cache.get(&want) {
             Some(LoadedContent::Failed(why)) => {
@@ -219,7 +216,7 @@ impl<'a> PaneWriter<'a> {
     }
 }
 
-/// Rows of sixteen bytes shown of what is no text.
+/// Maximum rows of sixteen bytes shown of binary data.
 const HEX_ROWS_MAX: usize = 256;
 
 #[cfg(test)]
@@ -243,7 +240,7 @@ mod tests {
                 "     two\\u{202e}\\rthree\\u{7}",
                 "a\\nb\\u{9b}",
                 "\\e]0;title\\u{7}\u{fffd}",
-                "not text: 5 bytes, the first of them are",
+                "not text: 5 bytes, beginning with",
                 "00000000  00 1b 5b 32 4a                                   ..[2J",
             ]
         );

@@ -1,4 +1,4 @@
-//! The run as the stepper holds it. Pure.
+//! A run as loaded by the stepper. Pure.
 
 use docket_schema::{
     event::Envelope,
@@ -7,32 +7,30 @@ use docket_schema::{
     run::RunOutcome,
 };
 
-/// See the module.
+/// A loaded run.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
-    /// Which.
     pub(super) id: RunId,
-    /// Its whole history, the part that it shares with its parents first.
+    /// Its complete history, the part shared with its parents first.
     pub(super) history: RunHistory,
 }
 
 impl Run {
-    /// A run of which nothing is known yet.
+    /// Creates a run without events.
     pub(super) fn new(id: RunId) -> Self {
         Self { id, history: RunHistory::default() }
     }
 
-    /// Its events.
     pub(super) fn events(&self) -> &[Envelope] {
         self.history.events()
     }
 
-    /// Its turns; none before it started.
+    /// Its turns; empty before it started.
     pub(super) fn turns(&self) -> &[TurnSummary] {
         if self.events().is_empty() { &[] } else { self.history.turns() }
     }
 
-    /// Where to begin stepping, and why there: of a run that ended well, at its first turn.
+    /// Returns the turn to open first, and why. A successful run opens at its first turn.
     pub(super) fn initial_position(&self) -> StartingTurn {
         let opening = self.history.starting_turn();
         match self.history.status() {
@@ -50,7 +48,7 @@ impl Run {
         }
     }
 
-    /// The last event of the run's own stream; 0 where it has none.
+    /// The last sequence number of the run's own stream; 0 if it is empty.
     pub(super) fn own_head(&self) -> Seq {
         let own = StreamId::Run(self.id);
         self.events().last().filter(|event| event.stream == own).map_or(Seq(0), |event| event.seq)

@@ -1,5 +1,5 @@
-//! Search over a whole run: texts, calls, outputs, paths. Pure; what lies out of line is fetched by whoever
-//! asks, and the pages are written with it, so that what is found is what the panes show.
+//! Search over a whole run: texts, calls, outputs, paths. Pure. The caller fetches missing content, and the
+//! searched pages are rendered with it, so the hits are what the panes show.
 
 use docket_schema::ids::Turn;
 
@@ -10,22 +10,20 @@ use super::{
     run::Run,
 };
 
-/// Most hits kept: more than anybody steps through.
+/// Maximum number of hits kept.
 const HITS_MAX: usize = 10_000;
 
-/// The panes that are searched, in the order in which they are read.
+/// The panes that are searched, in reading order.
 const SEARCHED_PANES: [PaneKind; 3] = [PaneKind::Prompt, PaneKind::Decision, PaneKind::Calls];
 
-/// A pane of a turn in which the text stands.
+/// A pane of a turn that contains the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SearchHit {
-    /// The row.
     pub(super) row: usize,
-    /// The pane.
     pub(super) pane: PaneKind,
 }
 
-/// Whether `text` holds `query`: without regard to case, unless the query has capitals.
+/// Whether `text` contains `query`: case-insensitive, unless the query has capitals.
 pub(super) fn matches_query(text: &str, query: &str) -> bool {
     if query.chars().any(char::is_uppercase) {
         text.contains(query)
@@ -34,7 +32,7 @@ pub(super) fn matches_query(text: &str, query: &str) -> bool {
     }
 }
 
-/// The lines of a page that a search stops at.
+/// Returns the matching lines of a page.
 pub(super) fn matching_lines<'a>(
     doc: &'a PaneText,
     query: &'a str,
@@ -43,7 +41,7 @@ pub(super) fn matching_lines<'a>(
     lines.filter(|(_, line)| !line.repeated && matches_query(&line.text, query)).map(|(at, _)| at)
 }
 
-/// Where `query` stands, as far as `shelf` has what lies out of line; and what it has not.
+/// Returns the hits of `query` as far as the cache has the content, and what is missing.
 pub(super) fn find_hits(
     run: &Run,
     query: &str,
@@ -70,7 +68,7 @@ pub(super) fn find_hits(
     (hits, wants)
 }
 
-/// Whether the turn changed a path that holds the query.
+/// Whether the turn changed a path that contains the query.
 fn has_matching_path(run: &Run, row: usize, query: &str) -> bool {
     let Some(row) = run.turns().get(row).filter(|row| row.turn >= Turn(0)) else { return false };
     let detail = run.history.turn_detail(row);

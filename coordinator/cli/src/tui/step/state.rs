@@ -1,8 +1,8 @@
-//! The stepper's state: which run, turn and pane are looked at, and what is asked. Pure: a key or something
-//! that was fetched goes in, another state and at most one wish to the shell come out.
+//! The stepper's state: the current run, turn and pane, and open prompts. Pure: a key or fetched content goes
+//! in; a new state and at most one effect come out.
 //!
-//! Invariant: after every public call [`Model::page`] shows what the rest of the state says, and
-//! [`Model::wants`] names all that the screen lacks.
+//! Invariant: after every public call [`StepperState::page`] shows the rest of the state, and
+//! [`StepperState::missing_content`] lists everything that the screen lacks.
 
 use std::sync::Arc;
 
@@ -32,53 +32,50 @@ pub(super) enum KeyFocus {
     Pane,
 }
 
-/// What lies over the screen and has the keys.
+/// An overlay that receives the keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ScreenOverlay {
-    /// Nothing.
     None,
-    /// The keys.
+    /// The help.
     Help {
-        /// First line shown.
+        /// The first visible line.
         top: usize,
     },
-    /// A line is typed.
+    /// A line is being typed.
     Prompt(PromptInput),
-    /// An act waits for a yes.
+    /// An action waits for confirmation.
     Confirm(RunAction),
 }
 
-/// A line that is typed.
+/// A line being typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PromptInput {
-    /// What for.
     pub(super) kind: PromptKind,
-    /// So far.
+    /// The text so far.
     pub(super) text: String,
 }
 
-/// What a typed line is for.
+/// The purpose of a typed line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PromptKind {
-    /// A search.
+    /// Search.
     Search,
-    /// A file to open.
+    /// Open a file.
     Open,
-    /// Another run.
+    /// Load another run.
     OtherRun,
 }
 
-/// Something that changes more than the screen.
+/// An action that changes more than the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunAction {
-    /// A fork after the turn.
+    /// Fork after the turn.
     Fork(Turn),
-    /// The run goes on from the turn.
+    /// Resume the run from the turn.
     Resume(Turn),
 }
 
 impl RunAction {
-    /// The turn.
     pub(super) const fn turn(self) -> Turn {
         match self {
             Self::Fork(turn) | Self::Resume(turn) => turn,
@@ -86,83 +83,78 @@ impl RunAction {
     }
 }
 
-/// What the shell is asked to do.
+/// Effects that the stepper performs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StepperEffect {
-    /// End.
     Quit,
-    /// Draw everything again.
+    /// Redraw everything.
     Redraw,
-    /// Give the terminal back until the process is continued.
+    /// Return the terminal to the shell until the process is continued.
     Suspend,
-    /// Read the run again.
+    /// Reload the run.
     Reload,
-    /// Load this run beside the other.
+    /// Load this run for comparison.
     LoadOther(String),
-    /// Do it: it was confirmed.
+    /// Perform the confirmed action.
     Perform(RunAction),
 }
 
-/// The page on the screen.
+/// The current page.
 #[derive(Debug, Default)]
 pub(super) struct CurrentPage {
     selection: Option<PageSelection>,
     columns: u16,
-    /// Its lines.
     pub(super) doc: PaneText,
-    /// The same, cut to the screen.
+    /// The lines wrapped to the screen.
     pub(super) rows: Vec<WrappedRow>,
-    /// All that it was made from.
+    /// All content that it was rendered from.
     requests: Vec<ContentRequest>,
 }
 
-/// See the module.
+/// The stepper's state.
 #[derive(Debug)]
 pub(super) struct StepperState {
-    /// The run.
     pub(super) run: Arc<Run>,
-    /// Another run beside it.
+    /// The run it is compared with.
     pub(super) other: Option<Arc<Run>>,
     /// Columns and rows of the screen.
     pub(super) size: (u16, u16),
-    /// The row of the timeline that is shown.
+    /// The current row of the timeline.
     pub(super) row: usize,
-    /// The first row on the screen.
+    /// The first visible row of the timeline.
     pub(super) timeline_top: usize,
-    /// The pane that is shown.
+    /// The current pane.
     pub(super) pane: PaneKind,
     /// What the keys move.
     pub(super) focus: KeyFocus,
-    /// The pane has the whole screen.
+    /// Whether the pane fills the screen.
     pub(super) zoomed: bool,
-    /// A row to compare with.
+    /// The marked row to compare with.
     pub(super) mark: Option<usize>,
-    /// The pane of differences goes from the mark to the turn that is shown.
+    /// Whether the diff pane compares the marked turn with the current one.
     pub(super) comparing: bool,
-    /// The prompt is shown as the exact request.
+    /// Whether the prompt pane shows the exact request.
     pub(super) shows_request: bool,
-    /// A file in place of the pane.
+    /// A file that replaces the pane.
     pub(super) file: Option<WorkspacePath>,
-    /// First row of the page on the screen.
+    /// The first visible row of the page.
     pub(super) scroll: usize,
-    /// The row of the page that the cursor is on.
+    /// The row of the cursor.
     pub(super) cursor: usize,
-    /// What lies over the screen.
     pub(super) overlay: ScreenOverlay,
-    /// For the last line.
+    /// The message in the last line.
     pub(super) message: Option<(TextTone, String)>,
-    /// The search.
     pub(super) search: SearchState,
-    /// What was fetched.
+    /// Fetched content.
     pub(super) cache: ContentCache,
-    /// What stands in the pane.
+    /// The current page.
     pub(super) page: CurrentPage,
-    /// Something of the page's was fetched since it was made.
+    /// Whether content of the page was fetched since it was rendered.
     pub(super) stale: bool,
 }
 
 impl StepperState {
-    /// A screen of this size that shows the turn somebody wants to see first.
+    /// Creates the state, at the most interesting turn.
     pub(super) fn new(run: Arc<Run>, size: (u16, u16)) -> Self {
         let StartingTurn { turn_index: row, reason: why } = run.initial_position();
         let failed = run.turns().get(row).is_some_and(|row| row.outcome.is_failure());
@@ -196,30 +188,27 @@ impl StepperState {
         model
     }
 
-    /// How the screen is divided.
     pub(super) fn layout(&self) -> ScreenLayout {
         ScreenLayout::for_size(self.size.0, self.size.1, self.zoomed)
     }
 
-    /// The row that is shown.
     pub(super) fn current_turn(&self) -> Option<&TurnSummary> {
         self.run.turns().get(self.row)
     }
 
-    /// The screen has another size.
     pub(super) fn resize(&mut self, size: (u16, u16)) {
         self.size = size;
         self.refresh();
     }
 
-    /// Something came that was wanted.
+    /// Stores fetched content.
     pub(super) fn store_loaded(&mut self, want: ContentRequest, loaded: LoadedContent) {
         self.stale |= self.page.requests.contains(&want);
         self.cache.insert(want, loaded);
         self.refresh();
     }
 
-    /// The run went on. Who looks at its last turn looks at the new last one.
+    /// Appends new events of the run. If the last turn is shown, the view follows to the new last turn.
     pub(super) fn append_events(&mut self, events: Vec<Envelope>) {
         let at_end = self.row + 1 >= self.run.turns().len();
         match events.into_iter().map(SkimmedEvent::parse).collect::<Result<Vec<_>, _>>() {
@@ -233,41 +222,41 @@ impl StepperState {
         self.refresh();
     }
 
-    /// The run was read again.
+    /// Replaces the reloaded run.
     pub(super) fn replace_run(&mut self, run: Arc<Run>) {
         let before = self.run.events().len();
         self.cache.remove_side(RunSide::This);
         self.run = run;
         let news = self.run.events().len().saturating_sub(before);
-        self.set_message(TextTone::Plain, format!("read again: {news} new events"));
+        self.set_message(TextTone::Plain, format!("reloaded: {news} new events"));
         self.stale = true;
         self.refresh();
     }
 
-    /// Another run is beside this one.
+    /// Sets the run to compare with.
     pub(super) fn set_other_run(&mut self, other: Arc<Run>) {
         self.cache.remove_side(RunSide::Other);
-        self.set_message(TextTone::Plain, format!("run {} is beside this one", other.id.short()));
+        self.set_message(TextTone::Plain, format!("comparing with run {}", other.id.short()));
         self.other = Some(other);
         self.stale = true;
         self.go_to_pane(PaneKind::Runs);
         self.refresh();
     }
 
-    /// Says something in the last line.
+    /// Shows a message in the last line.
     pub(super) fn set_message(&mut self, tone: TextTone, text: impl Into<String>) {
         self.message = Some((tone, text.into()));
     }
 
-    /// Whether the run can change by itself.
+    /// Whether the run can still change.
     pub(super) fn is_open(&self) -> bool {
         !matches!(self.run.history.status(), HistoryStatus::Ended(_))
     }
 
-    /// All that the screen lacks.
+    /// Returns all content that the screen lacks.
     pub(super) fn missing_content(&self) -> Vec<ContentRequest> {
         let mut wants = self.page.requests.clone();
-        // Only while somebody waits for it: a run that goes on would be searched again with each event.
+        // Only while a search is pending: a live run would otherwise be searched again after each event.
         if matches!(self.search.pending_jump, Some(JumpTarget::Match(_))) {
             wants.extend(self.search.query.clone().map(|query| self.hits_request(query)));
         }
@@ -282,7 +271,7 @@ impl StepperState {
         wants
     }
 
-    /// The question whose answer tells how both runs compare.
+    /// The request whose result is the comparison of both runs.
     pub(super) fn comparison_request(&self) -> Option<ContentRequest> {
         let other = self.other.as_ref()?;
         Some(ContentRequest::Comparison(self.run.events().len(), other.events().len()))
@@ -299,9 +288,9 @@ impl StepperState {
         }
     }
 
-    /// Makes the page and everything in it follow the rest.
+    /// Updates the page and everything in it.
     pub(super) fn refresh(&mut self) {
-        // A search may go through a few pages until it stands at its match or waits for one.
+        // A search may go through several pages until it reaches its match or waits for one.
         for _ in 0..REFRESH_ROUNDS_MAX {
             self.row = self.row.min(self.run.turns().len().saturating_sub(1));
             self.rebuild_page();
@@ -332,7 +321,7 @@ impl StepperState {
         }
     }
 
-    /// Whether nothing of the page is still to come.
+    /// Whether nothing of the page is still missing.
     pub(super) fn is_page_complete(&self) -> bool {
         self.page.requests.iter().all(|want| self.cache.contains(want))
     }
@@ -368,7 +357,7 @@ impl StepperState {
         let row = row.min(self.run.turns().len().saturating_sub(1));
         if row != self.row {
             self.row = row;
-            // A file keeps its place: who steps through its versions looks at one place of it.
+            // A file keeps its scroll position, so that its versions can be compared at one place.
             if self.file.is_none() {
                 self.go_to_top();
             }
@@ -411,7 +400,7 @@ impl StepperState {
         let line = self.page.rows.get(self.cursor).and_then(|row| self.page.doc.lines.get(row.line));
         match line.and_then(|line| line.path.clone()) {
             Some(path) => self.open_file(path),
-            None => self.set_message(TextTone::Dim, "no file is named in this line"),
+            None => self.set_message(TextTone::Dim, "this line names no file"),
         }
     }
 
@@ -421,7 +410,7 @@ impl StepperState {
         self.go_to_top();
     }
 
-    /// One step back: from the file, the pane, the comparison, the search.
+    /// Goes back one step: from the file, the pane, the comparison, the search.
     pub(super) fn go_back(&mut self) {
         if self.file.take().is_some() {
             self.go_to_top();
@@ -446,7 +435,7 @@ impl StepperState {
             Some(_) => self.set_message(TextTone::Plain, "marked; go to another turn and press c to compare"),
             None => {
                 self.comparing = false;
-                self.set_message(TextTone::Plain, "the mark is gone");
+                self.set_message(TextTone::Plain, "mark removed");
             }
         }
     }
@@ -467,7 +456,7 @@ impl StepperState {
         }
     }
 
-    /// Whether a run can go on from that turn; none while that is being worked out.
+    /// Whether a run can continue from that turn; `None` while that is being computed.
     pub(super) fn can_perform(&self, act: RunAction) -> Option<bool> {
         match self.cache.get(&ContentRequest::TurnEnds(self.run.events().len()))? {
             LoadedContent::TurnEnds(ends) => Some(ends.contains(&act.turn())),
@@ -482,5 +471,5 @@ impl StepperState {
     }
 }
 
-/// Most pages that one change goes through: a search that found a page looks at it, and at the next.
+/// Maximum number of pages that one update visits: a search that found a page visits it and the next one.
 const REFRESH_ROUNDS_MAX: usize = 4;

@@ -1,8 +1,8 @@
-//! The loop around the model: keys, what was fetched, what the run did since, and signals go in; screens,
-//! fetches and acts come out.
+//! The main loop of the stepper: keys, fetched content, new events and signals go in; screens, fetches and
+//! actions come out.
 //!
-//! Invariant: everything that is started here ends here, but the thread that waits for keys, which ends
-//! with its next look.
+//! Invariant: everything started here also ends here, except the key reader thread, which ends at its next
+//! poll.
 
 use std::{
     collections::BTreeSet,
@@ -41,17 +41,17 @@ use crate::{
     output::error::{CliResult, ExitKind},
 };
 
-/// Fetches under way at once: enough to hide the round trip, few enough that what is looked at now does
-/// not wait behind what was looked at.
+/// Concurrent fetches: enough to hide the round trip, few enough that the current page does not wait behind
+/// previous ones.
 const FETCHES_MAX: usize = 6;
-/// Keys that wait while a screen is drawn; more than anybody types.
+/// Keys that are queued while a screen is drawn; more than anyone types.
 const QUEUED_KEYS_MAX: usize = 256;
-/// How often the thread that reads keys looks whether it is still wanted.
+/// How often the key reader thread checks whether it should stop.
 const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Events of a run that goes on, taken together.
+/// Events of a live run that are processed together.
 const FOLLOWED_EVENTS_MAX: usize = 256;
 
-/// What a task of the loop came back with.
+/// The result of a background task of the loop.
 enum StepperTaskResult {
     Fetched(ContentRequest, LoadedContent, u64),
     Reloaded(CliResult<Run>),
@@ -59,7 +59,7 @@ enum StepperTaskResult {
     ActionDone(RunAction, CliResult<String>),
 }
 
-/// See the module.
+/// The running stepper.
 pub(super) struct RunStepper {
     cx: CliContext,
     client: CoordinatorClient,
@@ -67,16 +67,16 @@ pub(super) struct RunStepper {
     state: StepperState,
     fetcher: ContentFetcher,
     tasks: JoinSet<StepperTaskResult>,
-    /// What is being fetched.
+    /// Requests being fetched.
     in_flight: BTreeSet<ContentRequest>,
-    /// Rises when a run is replaced: answers about the one before are dropped.
+    /// Incremented when a run is replaced, so that results for the previous one are dropped.
     round: u64,
-    /// Nobody serves the home: nothing of the run goes on by itself.
+    /// No process serves the home, so the run does not progress by itself.
     is_local: bool,
 }
 
 impl RunStepper {
-    /// A stepper over `run`, with another beside it where one is wanted.
+    /// Creates a stepper over `run`.
     pub(super) fn new(cx: CliContext, access: &Coordinator, run: Run, size: (u16, u16)) -> CliResult<Self> {
         let run = Arc::new(run);
         let bases = [Arc::new(OnceCell::new()), Arc::new(OnceCell::new())];
@@ -96,7 +96,7 @@ impl RunStepper {
         })
     }
 
-    /// Sets another run beside the first.
+    /// Sets the run to compare with.
     pub(super) fn set_other_run(&mut self, other: Run) {
         let other = Arc::new(other);
         self.fetcher.other = Some(Arc::clone(&other));
@@ -105,7 +105,7 @@ impl RunStepper {
         self.state.set_other_run(other);
     }
 
-    /// What the first screen is.
+    /// The state before the first screen.
     pub(super) const fn state(&self) -> &StepperState {
         &self.state
     }
@@ -119,7 +119,7 @@ impl RunStepper {
         if self.cx.screen.has_colors() { ColorPalette::Colors } else { ColorPalette::Plain }
     }
 
-    /// Steps until somebody has seen enough.
+    /// Runs until the user quits.
     pub(super) async fn run_loop(mut self) -> CliResult {
         let mut hangups = signal(SignalKind::hangup())?;
         let mut terminations = signal(SignalKind::terminate())?;
@@ -136,7 +136,7 @@ impl RunStepper {
             let effect = tokio::select! {
                 heard = keys.recv() => match heard {
                     Some(heard) => self.handle_input(heard, &mut keys),
-                    // Its terminal is gone.
+                    // The terminal is gone.
                     None => break Ok(ExitKind::Ok),
                 },
                 Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => {
@@ -169,7 +169,7 @@ impl RunStepper {
         outcome
     }
 
-    /// Takes all that was typed meanwhile before the next screen, up to a wish for the shell.
+    /// Applies all queued input before the next screen, up to an effect.
     fn handle_input(
         &mut self,
         first: TerminalInput,
@@ -234,7 +234,7 @@ impl RunStepper {
     }
 
     fn append_events(&mut self, events: Vec<Envelope>) {
-        // Nobody else holds the run while it grows, unless something is being fetched: it is not copied.
+        // No one else holds the run while it grows, unless a fetch is running: it is not copied.
         self.fetcher.run = Arc::new(Run::new(self.state.run.id));
         self.state.append_events(events);
         self.fetcher.run = Arc::clone(&self.state.run);
@@ -242,7 +242,7 @@ impl RunStepper {
 
     fn start_reload(&mut self) {
         let (source, run) = (self.source.clone(), self.state.run.id);
-        self.state.set_message(TextTone::Plain, "the run is read again…");
+        self.state.set_message(TextTone::Plain, "reloading the run…");
         self.tasks.spawn(async move { StepperTaskResult::Reloaded(load_run::load_run(&source, run).await) });
     }
 
@@ -261,7 +261,7 @@ impl RunStepper {
         });
     }
 
-    /// What the run does from now on, where somebody works on it.
+    /// Follows new events of the run if another process serves it.
     fn follow_events(&mut self) -> mpsc::Receiver<Vec<Envelope>> {
         let (sender, receiver) = mpsc::channel(4);
         let after = self.state.run.own_head();
@@ -269,11 +269,11 @@ impl RunStepper {
             return receiver;
         }
         let stream = self.client.follow_run(self.state.run.id, after);
-        // Ends with its receiver, or when the runtime does.
+        // Ends with its receiver, or with the runtime.
         tokio::spawn(async move {
             let mut chunks = std::pin::pin!(stream.ready_chunks(FOLLOWED_EVENTS_MAX));
             while let Some(chunk) = chunks.next().await {
-                // A connection that is lost for good leaves the key that reads the run again.
+                // If the connection is permanently lost, the run can still be reloaded by key.
                 let events: Vec<Envelope> = chunk.into_iter().filter_map(Result::ok).collect();
                 if events.is_empty() || sender.send(events).await.is_err() {
                     break;
@@ -284,7 +284,7 @@ impl RunStepper {
     }
 }
 
-/// Reads keys on a thread of its own: the terminal's library waits in the foreground.
+/// Reads keys in a separate thread, because the terminal library blocks.
 pub(crate) fn spawn_key_reader(wanted: Arc<AtomicBool>) -> mpsc::Receiver<TerminalInput> {
     let (sender, receiver) = mpsc::channel(QUEUED_KEYS_MAX);
     std::thread::spawn(move || {

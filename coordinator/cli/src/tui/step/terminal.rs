@@ -1,7 +1,7 @@
-//! The terminal, taken and given back: raw keys and the other screen while the stepper runs.
+//! Takes over the terminal (raw mode and alternate screen) while the stepper runs.
 //!
-//! It is given back on every way out: in order, by an error, by a panic. A panic is printed after that,
-//! or nobody would see it.
+//! It is restored on every exit: normal, by an error, by a panic. A panic message is printed after that, so
+//! that it is visible.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -22,12 +22,12 @@ use ratatui::{
 use super::keys::KeyPress;
 use crate::output::error::{CliError, CliResult, ExitKind};
 
-/// The screen and the keys, while this lives.
+/// Restores the terminal when dropped.
 pub(crate) struct TerminalGuard {
     terminal: Terminal<CrosstermBackend<std::io::Stdout>>,
 }
 
-/// Whether a person sits there: both ways must be a terminal's.
+/// Whether a person is at the terminal: both input and output must be terminals.
 pub(crate) fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
@@ -38,7 +38,7 @@ pub(crate) fn terminal_size() -> Option<(u16, u16)> {
 }
 
 fn restore_terminal() {
-    // Nothing more can be done for a terminal that is gone.
+    // Nothing can be done for a terminal that is gone.
     drop(disable_raw_mode());
     drop(execute!(std::io::stdout(), ResetColor, LeaveAlternateScreen, Show));
     drop(std::io::stdout().flush());
@@ -50,36 +50,36 @@ fn enter_raw_screen() -> std::io::Result<()> {
 }
 
 impl TerminalGuard {
-    /// Takes it.
+    /// Takes over the terminal.
     pub(crate) fn acquire() -> CliResult<Self> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore_terminal();
             before(panic);
         }));
-        // What is wanted is said by `view::Palette` alone.
+        // Colors are controlled by `view::ColorPalette` alone.
         force_color_output(true);
         let made = enter_raw_screen().and_then(|()| Terminal::new(CrosstermBackend::new(std::io::stdout())));
         match made {
             Ok(terminal) => Ok(Self { terminal }),
             Err(error) => {
                 restore_terminal();
-                let message = "the terminal cannot be used; `docket replay RUN` prints the same without one";
+                let message = "cannot use the terminal; `docket replay RUN` prints the same without one";
                 Err(CliError { exit: ExitKind::Failed, error: anyhow::Error::from(error).context(message) })
             }
         }
     }
 
-    /// Draws a screen; what did not change is not sent.
+    /// Draws a screen; only changed cells are sent.
     pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> CliResult<()> {
         self.terminal.draw(|frame| draw(frame.buffer_mut()))?;
         Ok(())
     }
 
-    /// Whatever is on the screen is drawn anew next time.
+    /// Forces a full redraw next time.
     pub(crate) fn clear(&mut self) -> CliResult<()> {
-        // The library's own `clear` asks the terminal where its cursor stands, and fails where no answer comes: it would
-        // come among the keys, which another thread reads.
+        // The library's own `clear` queries the cursor position and fails if no reply comes; the reply would
+        // arrive among the keys, which another thread reads.
         let size = self.terminal.size()?;
         self.terminal.resize(Rect::new(0, 0, size.width, size.height))?;
         Ok(())
@@ -90,10 +90,10 @@ impl TerminalGuard {
         self.terminal.backend().size().map_or((80, 24), |size| (size.width, size.height))
     }
 
-    /// Gives the terminal to the shell until the process is continued.
+    /// Returns the terminal to the shell until the process is continued.
     pub(crate) fn suspend(&mut self) -> CliResult<()> {
         restore_terminal();
-        // A shell without job control does not stop it: then it goes on at once.
+        // A shell without job control does not stop the process; then it continues at once.
         let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTSTP);
         enter_raw_screen()?;
         self.clear()
@@ -106,16 +106,14 @@ impl Drop for TerminalGuard {
     }
 }
 
-/// What came from the terminal.
+/// Input from the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TerminalInput {
-    /// A key.
     Key(KeyPress),
-    /// Another size.
     Resized(u16, u16),
 }
 
-/// What an event of the terminal means, if anything.
+/// Converts a terminal event to input, if it is relevant.
 pub(crate) fn to_terminal_input(event: &Event) -> Option<TerminalInput> {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => to_key_press(*key).map(TerminalInput::Key),

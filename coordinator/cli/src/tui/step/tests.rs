@@ -1,5 +1,5 @@
-//! The model by its keys, the view by its screens: on a made-up run that reads, edits, fails its tests and
-//! ends with a failed check; texts of strangers in it are hostile.
+//! Tests of the state by its keys and of the view by its screens, on a synthetic run that reads, edits, fails
+//! its tests and ends with a failed check. Its untrusted texts are hostile.
 
 mod fixtures;
 mod state;

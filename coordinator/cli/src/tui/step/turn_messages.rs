@@ -1,4 +1,4 @@
-//! What a turn says in words: who told the model what, and what else happened in it. Pure.
+//! Texts of a turn: who told the model what, and what else happened. Pure.
 
 use docket_schema::{
     content::Content,
@@ -9,16 +9,14 @@ use docket_schema::{
 use super::run::Run;
 use crate::output::{display::format_duration, event_format, fact_format};
 
-/// Words, and whose they are.
+/// A text and its author.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TurnMessage {
-    /// Whose.
     pub(super) by: String,
-    /// The words.
     pub(super) text: Content,
 }
 
-/// What the model was newly told in a turn; what the runtime adds to a request is shown with it.
+/// Returns the messages that are new to the model in a turn, including what the runtime adds to the request.
 pub(super) fn messages_to_model(detail: &TurnDetail) -> Vec<TurnMessage> {
     let mut remarks = Vec::new();
     for message in &detail.messages {
@@ -27,7 +25,7 @@ pub(super) fn messages_to_model(detail: &TurnDetail) -> Vec<TurnMessage> {
             MessageSource::Person(by) => format!("{by} says"),
             MessageSource::Answer(by) => format!("{by} answers"),
             MessageSource::Child { task, call } => format!("task {} answers call {call}", task.short()),
-            MessageSource::Hint => "a hint for the model".to_owned(),
+            MessageSource::Hint => "hint for the model".to_owned(),
             MessageSource::Edit => "the runtime says".to_owned(),
             MessageSource::Nudge => continue,
         };
@@ -36,7 +34,7 @@ pub(super) fn messages_to_model(detail: &TurnDetail) -> Vec<TurnMessage> {
     remarks
 }
 
-/// What else happened in a turn.
+/// Returns the other events of a turn.
 pub(super) fn other_events(run: &Run, detail: &TurnDetail) -> Vec<TurnMessage> {
     let mut notes = Vec::new();
     let mut note = |by: &str, text: Content| notes.push(TurnMessage { by: by.to_owned(), text });
@@ -50,31 +48,31 @@ pub(super) fn other_events(run: &Run, detail: &TurnDetail) -> Vec<TurnMessage> {
             }
         };
         match event {
-            // It is told.
+            // Shown as a message instead.
             RunEvent::ChildAnswered(_) => {}
             RunEvent::ModelFailed(e) => {
                 let again = e
                     .retry_in_ms
                     .map_or_else(String::new, |ms| format!("; again in {}", format_duration(ms)));
-                note("the model failed", format!("{}: {}{again}", e.error, e.message).into());
+                note("the model call failed", format!("{}: {}{again}", e.error, e.message).into());
             }
             RunEvent::Forked(e) => {
                 let why = match e.why {
                     ForkReason::Resume => "resumed",
                     ForkReason::Fork => "forked",
-                    ForkReason::Rejected => "rejected, and goes on with the comment",
+                    ForkReason::Rejected => "rejected; continues with the comment",
                 };
                 note(why, format!("from run {} after turn {}", e.parent.short(), e.turn).into());
             }
             RunEvent::BaseChecked(e) => {
-                note(&format!("before the work: check {} {}", e.gate.name, e.outcome_label()), "".into());
+                note(&format!("before the run: check {} {}", e.gate.name, e.outcome_label()), "".into());
             }
             RunEvent::SetupFinished(e) => {
                 let exit = e.exit.map_or_else(|| "no exit status".to_owned(), |exit| format!("exit {exit}"));
                 let by = format!("setup `{}`: {exit} in {}", e.command, format_duration(e.duration_ms));
                 note(&by, e.content.clone());
             }
-            RunEvent::RunBlocked(e) => note("blocked; it asks", e.question.clone()),
+            RunEvent::RunBlocked(e) => note("blocked, asking", e.question.clone()),
             RunEvent::Compacted(e) => note(&event_format::format_compaction(e), compaction_text(e)),
             RunEvent::RoleBegan(e) => {
                 e.opening.iter().for_each(|text| note(&fact_format::format_role(e), text.clone()))
@@ -86,7 +84,7 @@ pub(super) fn other_events(run: &Run, detail: &TurnDetail) -> Vec<TurnMessage> {
     notes
 }
 
-/// What is in the place of the history that went.
+/// The text that replaces the compacted history.
 fn compaction_text(event: &Compacted) -> Content {
     if event.messages > 0 { event.summary.clone() } else { event.ledger.clone().unwrap_or_default() }
 }

@@ -1,7 +1,7 @@
-//! The screen: a [`Model`] drawn into a buffer of cells. Pure.
+//! Draws a [`StepperState`] into a buffer of cells. Pure.
 //!
-//! Sixteen colours at most, and none where none are wanted; what a colour says stands there in words as
-//! well. All texts are harmless already, or are made so here.
+//! Uses at most sixteen colors, or none; everything that a color means is also written in words. All texts are
+//! sanitized already, or here.
 
 use docket_schema::{
     history::{HistoryStatus, TurnOutcome, TurnSummary},
@@ -25,12 +25,12 @@ use super::{
 };
 use crate::output::display::{self, format_money, truncate_to_width};
 
-/// Whether colours are used.
+/// Whether colors are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColorPalette {
-    /// Sixteen.
+    /// Sixteen colors.
     Colors,
-    /// None: bold, dim and reverse alone.
+    /// No colors: only bold, dim and reverse.
     Plain,
 }
 
@@ -53,14 +53,14 @@ impl ColorPalette {
 
 const REVERSED_STYLE: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-/// Writes into a buffer and stays in it.
+/// Writes to a buffer without leaving it.
 struct ScreenWriter<'a> {
     buffer: &'a mut Buffer,
     palette: ColorPalette,
 }
 
 impl ScreenWriter<'_> {
-    /// Writes harmless text at (x, y), at most `width` columns of it; the column after it.
+    /// Writes at most `width` columns of sanitized text at (x, y); returns the next column.
     fn write_at(&mut self, x: u16, y: u16, width: u16, text: &str, style: Style) -> u16 {
         let area = self.buffer.area;
         if y >= area.bottom() || x >= area.right() {
@@ -86,7 +86,7 @@ pub(super) fn draw_screen(model: &StepperState, palette: ColorPalette, buffer: &
     let layout = model.layout();
     let mut pen = ScreenWriter { buffer, palette };
     if !layout.is_large_enough() {
-        let text = format!("too small: {COLUMNS_MIN}×{ROWS_MIN} at least");
+        let text = format!("too small: at least {COLUMNS_MIN}×{ROWS_MIN}");
         return pen.write_line(0, &text, Style::default());
     }
     draw_header(&mut pen, model);
@@ -122,13 +122,13 @@ fn draw_header(pen: &mut ScreenWriter<'_>, model: &StepperState) {
     }
 }
 
-/// Widths of the timeline's columns: mark, turn, phase, outcome, cost; tools have the rest.
+/// Widths of the timeline's columns: mark, turn, phase, outcome, cost; the tools take the rest.
 const TURN: usize = 5;
 const PHASE: usize = 10;
 const FATE: usize = 13;
 const COST: usize = 9;
 
-/// Draws the timeline; the row after it.
+/// Draws the timeline; returns the row after it.
 fn draw_timeline(pen: &mut ScreenWriter<'_>, model: &StepperState, layout: ScreenLayout) -> u16 {
     let head = format!(
         "   {:>TURN$} {:<PHASE$} {:<FATE$} {:>COST$}  {}",
@@ -240,7 +240,7 @@ fn draw_tabs(pen: &mut ScreenWriter<'_>, model: &StepperState, y: u16) {
     pen.write_at(from, y, width, &end, pen.palette.style_for(TextTone::Dim));
 }
 
-/// How much of the page is on the screen.
+/// Formats the visible part of the page.
 fn format_scroll_position(model: &StepperState) -> String {
     let rows = model.page.rows.len();
     let pane = usize::from(model.layout().pane);
@@ -270,7 +270,7 @@ fn draw_pane(pen: &mut ScreenWriter<'_>, model: &StepperState, layout: ScreenLay
     }
 }
 
-/// Underlines what is searched.
+/// Underlines search matches.
 fn highlight_matches(pen: &mut ScreenWriter<'_>, y: u16, text: &str, query: &str) {
     let exact = query.chars().any(char::is_uppercase);
     let folded: Vec<(char, u16)> = text
@@ -302,7 +302,7 @@ fn draw_message(pen: &mut ScreenWriter<'_>, model: &StepperState, y: u16) {
             PromptKind::Open => "open file: ",
             PromptKind::OtherRun => "other run: ",
         };
-        // The end of what is typed stays in sight.
+        // The end of the typed text stays visible.
         let room = usize::from(pen.buffer.area.width).saturating_sub(asked.width() + 1);
         let text = display::sanitize_line(text).into_owned();
         let from = text.char_indices().rev().take(room).last().map_or(0, |(at, _)| at);
@@ -329,7 +329,7 @@ fn draw_message(pen: &mut ScreenWriter<'_>, model: &StepperState, y: u16) {
     }
 }
 
-/// Empties a box in the middle and gives its corner; its lines fit into `width`.
+/// Clears a box in the middle and returns its corner; its lines fit into `width`.
 fn draw_box(pen: &mut ScreenWriter<'_>, layout: ScreenLayout, title: &str, lines: &[(String, Style)]) {
     let widest = lines.iter().map(|(text, _)| text.width()).max().unwrap_or(0).max(title.width() + 4);
     let width = u16::try_from(widest + 4).unwrap_or(u16::MAX).min(layout.columns);
@@ -379,12 +379,12 @@ fn draw_confirmation(pen: &mut ScreenWriter<'_>, model: &StepperState, act: RunA
     let (title, what, command) = match act {
         RunAction::Fork(turn) => (
             "fork",
-            format!("A new task goes on from the end of turn {turn}, with its files; this run stays."),
+            format!("A new task continues at the end of turn {turn}, with its files; this run stays."),
             format!("docket fork {run} --turn {turn}"),
         ),
         RunAction::Resume(turn) => (
             "resume",
-            format!("A new run of this task goes on from the end of turn {turn}, with its files."),
+            format!("A new run of this task continues at the end of turn {turn}, with its files."),
             format!("docket resume {run} --turn {turn}"),
         ),
     };
@@ -396,19 +396,19 @@ fn draw_confirmation(pen: &mut ScreenWriter<'_>, model: &StepperState, act: RunA
     lines.push((format!("  {command}"), pen.palette.style_for(TextTone::Bold)));
     lines.push(plain(""));
     let last = match model.can_perform(act) {
-        Some(true) => plain("y does it now, n leaves it"),
+        Some(true) => plain("y confirms, n cancels"),
         Some(false) => {
             let ends = match model.cache.get(&ContentRequest::TurnEnds(model.run.events().len())) {
                 Some(LoadedContent::TurnEnds(ends)) => ends.last().copied(),
                 Some(_) | None => None,
             };
-            let last = ends.map_or_else(String::new, |turn| format!("; the last one where it can is {turn}"));
+            let last = ends.map_or_else(String::new, |turn| format!("; the last possible turn is {turn}"));
             (
-                format!("no run can go on from the end of turn {}{last}", act.turn()),
+                format!("no run can continue from the end of turn {}{last}", act.turn()),
                 pen.palette.style_for(TextTone::Warn),
             )
         }
-        None => plain("looking where turns end …"),
+        None => plain("finding the ends of turns …"),
     };
     lines.push(last);
     draw_box(pen, layout, title, &lines);

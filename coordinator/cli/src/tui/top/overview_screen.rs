@@ -1,4 +1,4 @@
-//! The overview drawn into a buffer of cells. Pure: the only clock is the overview's own `at`.
+//! Draws the overview into a buffer of cells. Pure: its only clock is the overview's own `at`.
 
 use docket_schema::{
     api::{OverviewResponse, TaskSummary, WorkerView},
@@ -13,23 +13,23 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::output::display::{format_count, format_duration, sanitize_line, truncate_to_width};
 
-/// Tasks of a list that are shown; the command that lists them all stands behind them.
+/// Maximum number of tasks shown per list; the command that lists them all is shown below.
 const LIST_MAX: usize = 15;
 
-/// Columns of a task's row beside its title: id, state, age before it, engine and model behind it.
+/// Columns of a task's row without its title: id, state and age before it, engine and model after it.
 const ROW_COLUMNS_WITHOUT_TITLE: usize = 2 + 10 + 11 + 9 + 30;
-/// A title cut to a letter says nothing.
+/// A title cut to one letter is useless.
 const TITLE_COLUMNS_MIN: usize = 16;
 
-/// What is drawn.
+/// What to draw.
 pub(super) struct OverviewView<'a> {
     pub(super) overview: &'a OverviewResponse,
-    /// Rows that have gone out at the top.
+    /// Number of rows scrolled out at the top.
     pub(super) scrolled: u16,
-    /// Why nothing newer came.
+    /// Why the overview is out of date.
     pub(super) connection_error: Option<&'a str>,
     pub(super) colors: bool,
-    /// Whether keys are told of.
+    /// Whether to show the keys.
     pub(super) shows_keys: bool,
 }
 
@@ -44,7 +44,7 @@ enum RowTone {
 
 type StyledRows = Vec<(RowTone, String)>;
 
-/// Draws it; how many rows it would take in all.
+/// Draws the overview; returns how many rows it needs in total.
 pub(super) fn draw_overview(look: &OverviewView<'_>, buffer: &mut Buffer) -> u16 {
     let columns = usize::from(buffer.area.width);
     let rows = build_rows(look, columns);
@@ -57,8 +57,8 @@ pub(super) fn draw_overview(look: &OverviewView<'_>, buffer: &mut Buffer) -> u16
     }
     if look.shows_keys {
         let keys = look.connection_error.map_or_else(
-            || "q ends  ↑↓ scroll  docket step ID looks into a run".to_owned(),
-            |why| format!("not connected, this is how it stood: {}", sanitize_line(why)),
+            || "q quit  ↑↓ scroll  docket step ID inspects a run".to_owned(),
+            |why| format!("not connected; last known state: {}", sanitize_line(why)),
         );
         let tone = if look.connection_error.is_some() { RowTone::Bad } else { RowTone::Dim };
         buffer.set_stringn(0, last, truncate_to_width(&keys, columns), columns, row_style(tone, look.colors));
@@ -66,7 +66,7 @@ pub(super) fn draw_overview(look: &OverviewView<'_>, buffer: &mut Buffer) -> u16
     u16::try_from(rows.len()).unwrap_or(u16::MAX).saturating_add(u16::from(look.shows_keys))
 }
 
-/// All of it as lines, for where nobody watches: of so many columns, or as wide as what is in them.
+/// Renders the overview as lines for non-interactive output, limited to `columns` or as wide as the contents.
 pub(super) fn render_as_text(overview: &OverviewResponse, columns: Option<usize>) -> Vec<String> {
     let lists = [&overview.asks, &overview.discarded, &overview.running, &overview.ended];
     let titles = lists.into_iter().flatten().map(|task| sanitize_line(&task.title).width());
@@ -108,11 +108,11 @@ fn build_rows(look: &OverviewView<'_>, columns: usize) -> StyledRows {
             }
         }
         if all.len() > LIST_MAX {
-            rows.push((RowTone::Dim, format!("  … and more: {more}")));
+            rows.push((RowTone::Dim, format!("  … more: {more}")));
         }
     };
     list(&mut rows, "Needs you", &of.asks, "docket ps --state blocked", RowTone::Warn);
-    // One that does not count them all yet has at least those that it tells.
+    // While the coordinator is still counting, there are at least as many as it lists.
     let discarded = of.discarded_count.max(of.discarded.len() as u64);
     let heading = format!("Discarded ({discarded})");
     list(&mut rows, &heading, &of.discarded, "docket ps --state discarded", RowTone::Bad);
@@ -125,11 +125,11 @@ fn build_rows(look: &OverviewView<'_>, columns: usize) -> StyledRows {
     }
     if let Some(dead) = of.notifications_dead.filter(|dead| *dead > 0) {
         let were = if dead == 1 { "was" } else { "were" };
-        let told = format!("  {} {were} not taken: docket notify", format_count(dead, "notification"));
+        let told = format!("  {} {were} not delivered: docket notify", format_count(dead, "notification"));
         rows.push((RowTone::Bad, told));
     }
     list(&mut rows, "Running", &of.running, "docket ps --state running", RowTone::Plain);
-    list(&mut rows, "Ended lately", &of.ended, "docket ps --state completed", RowTone::Dim);
+    list(&mut rows, "Recently ended", &of.ended, "docket ps --state completed", RowTone::Dim);
     push_queue_rows(&mut rows, of);
     rows.push((RowTone::Plain, String::new()));
     rows.push((RowTone::Bold, "Workers".to_owned()));
@@ -164,7 +164,7 @@ fn task_row(task: &TaskSummary, at: Timestamp, columns: usize) -> String {
 }
 
 fn push_queue_rows(rows: &mut StyledRows, of: &OverviewResponse) {
-    // One queue alone is what the first line tells.
+    // A single queue is covered by the first line.
     if of.queues.len() < 2 {
         return;
     }
@@ -173,7 +173,7 @@ fn push_queue_rows(rows: &mut StyledRows, of: &OverviewResponse) {
     for queue in &of.queues {
         let (running, available) =
             (queue.count_in_state(TaskState::Running), queue.count_in_state(TaskState::Available));
-        rows.push((RowTone::Plain, format!("  {:<20} {running} running, {available} could run", queue.name)));
+        rows.push((RowTone::Plain, format!("  {:<20} {running} running, {available} available", queue.name)));
     }
 }
 
@@ -189,7 +189,7 @@ fn worker_row(worker: &WorkerView, at: Timestamp) -> (RowTone, String) {
     let full = worker.full_reason().map_or_else(String::new, |why| format!("; {}", sanitize_line(&why)));
     let tone = if full.is_empty() { RowTone::Plain } else { RowTone::Warn };
     let name = sanitize_line(&worker.name);
-    (tone, format!("  {name:<24} {}{slots} busy{walls}, heard of {seen} ago{full}", worker.held))
+    (tone, format!("  {name:<24} {}{slots} busy{walls}, last seen {seen} ago{full}", worker.held))
 }
 
 #[cfg(test)]
@@ -297,7 +297,7 @@ mod tests {
         };
         let told = |dead| super::render_as_text(&of(dead), Some(100)).join("\n");
         assert!(told(Some(1)).contains("Discarded (70)\n"), "{}", told(Some(1)));
-        assert!(told(Some(1)).contains("  1 notification was not taken: docket notify"), "{}", told(Some(1)));
+        assert!(told(Some(1)).contains("  1 notification was not delivered: docket notify"), "{}", told(Some(1)));
         for none in [None, Some(0)] {
             assert!(!told(none).contains("notification"), "{}", told(none));
         }
@@ -324,7 +324,7 @@ mod tests {
         let look = OverviewView {
             overview: &overview,
             scrolled: 3,
-            connection_error: Some("the coordinator is away"),
+            connection_error: Some("the coordinator is unavailable"),
             colors: true,
             shows_keys: true,
         };

@@ -1,10 +1,10 @@
-//! Counts what the runs of a batch use, and asks its budget for their calls.
+//! Budget accounting: counts what the runs of a batch use and reserves budget for their calls.
 //!
-//! `batch_budgets` has what `system/budgets` says, and the sum of `run_usage`, which has for each run the sum of its events
-//! up to a seq. Nothing is written there when a run appends. When a run asks whether a call is paid for, its own events are
-//! counted up to their head, and those of the runs with a call under way; a read of a batch has those of all its runs
-//! counted. `run_usage` also has the most that a call under way may use. That is no projection: it is worth nothing once
-//! the call has ended.
+//! `batch_budgets` holds the settings from `system/budgets` and the sum of `run_usage`, which holds for each
+//! run the sum of its events up to a seq. Appends of runs do not write there. When a run requests budget for
+//! a call, its own events are counted up to their head, as are those of the runs with a call in progress; a
+//! read of a batch counts those of all its runs. `run_usage` also holds the maximum use of a call in
+//! progress. That part is not a projection, since it is meaningless once the call has ended.
 
 use docket_schema::{
     ids::{BatchId, Epoch, RunId},
@@ -25,10 +25,9 @@ use crate::{
     },
 };
 
-/// Runs that are counted in one transaction, at most: others wait for the writer meanwhile.
+/// Most runs counted in one transaction, because other requests wait for the writer meanwhile.
 const RUNS_COUNTED_MAX: i64 = 50;
 
-/// A run whose events are to be counted.
 struct UncountedRun {
     run: RunId,
     stream_id: i64,
@@ -52,7 +51,7 @@ fn read_uncounted_run(row: &mut SqlRow) -> Result<UncountedRun, StoreError> {
     })
 }
 
-/// Locks a batch's row, which is made if it does not exist.
+/// Locks a batch's row, creating it if it does not exist.
 async fn lock_batch_budget(
     conn: &mut DbConn<'_>,
     batch: BatchId,
@@ -70,7 +69,7 @@ async fn lock_batch_budget(
     Ok((read_budget(row, 0)?, used))
 }
 
-/// Counts a run's events up to their head. Answers what they used, and whether the call under way has ended.
+/// Counts a run's events up to their head. Returns their usage and whether the call in progress has ended.
 async fn count_run_usage(
     conn: &mut DbConn<'_>,
     batch: BatchId,
@@ -117,7 +116,7 @@ async fn count_run_usage(
     Ok((had, ended))
 }
 
-/// Counts what some of a batch's runs have used since they were counted last. Answers whether there are more.
+/// Counts usage of some of a batch's runs since the last count. Returns whether there is more to count.
 pub(crate) async fn count_batch_usage(
     conn: &mut DbConn<'_>,
     batch: BatchId,
@@ -137,13 +136,14 @@ pub(crate) async fn count_batch_usage(
     Ok(more)
 }
 
-/// Whether the budget of a run's batch pays for a call, which is under way from then on.
+/// Decides whether the budget of a run's batch covers a call. If so, the call counts as in progress from then
+/// on.
 pub(crate) async fn reserve_budget(
     conn: &mut DbConn<'_>,
     (run, epoch): (RunId, Epoch),
     call: MaxCallCost,
 ) -> Result<BudgetReservation, TransactionError> {
-    // A run whose lease is gone is refused by its next append, whatever is answered here.
+    // A run whose lease is lost is refused by its next append, whatever is returned here.
     let sql = "SELECT t.batch FROM runs r JOIN tasks t ON t.id = r.task JOIN batch_budgets b ON b.batch = t.batch \
                WHERE r.id = $1 AND t.state = 'running' AND t.epoch = $2 \
                AND (b.tokens_max IS NOT NULL OR b.cost_max_nusd IS NOT NULL)";
@@ -175,14 +175,15 @@ pub(crate) async fn reserve_budget(
         let other = read_uncounted_run(&mut row)?;
         let (had, ended) = count_run_usage(conn, batch, &other).await?;
         used = used.plus(had);
-        // A run without a holder has no call under way.
+        // A run without a holder has no call in progress.
         if !ended && other.is_live {
             under_way = under_way.plus(other.reserved);
         }
     }
     let afford = decide::check_budget(budget, used, under_way, call);
     if afford != BudgetDecision::Affordable {
-        // Frees what was set aside for a call that it did not make: two such runs would wait for each other for ever.
+        // Releases the reservation for a call that was not made; otherwise two such runs would wait for each
+        // other forever.
         let sql = "UPDATE run_usage SET reserved_tokens = 0, reserved_nusd = 0 WHERE run = $1";
         conn.execute(sql, vec![SqlArg::from_uuid(run.0)]).await?;
     }

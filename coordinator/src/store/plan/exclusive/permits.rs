@@ -1,7 +1,7 @@
-//! Rate limits of model providers: one row each, moved on by every permit.
+//! Rate limits of model providers: one row each, advanced by every permit.
 //!
-//! No projection: a row says when the next call may be made, and is worth nothing once that has passed. Rows exist only
-//! where a limit was set and asked for.
+//! Not a projection: a row says when the next call may be made and is meaningless once that time has passed.
+//! Rows exist only for limits that were set and used.
 
 use docket_schema::ids::{RunId, Timestamp};
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Takes a provider's next free moment for a call, if that is not too late, and there is room for it.
+/// Takes a provider's next free slot for a call, if it is early enough and the concurrency limit allows it.
 pub(crate) async fn take_permit(
     conn: &mut DbConn<'_>,
     command: &TakePermit,
@@ -26,8 +26,8 @@ pub(crate) async fn take_permit(
         SqlDialect::Postgres => ("greatest", " FOR UPDATE"),
     };
     let name = || SqlArg::Text(provider.clone());
-    // What the call before had beyond its estimate is put on what tokens took. The row is held from here on: what
-    // another coordinator let under way is counted below.
+    // The previous call's tokens beyond its estimate are added to the tokens taken. The row is locked from
+    // here on: calls admitted by another coordinator are counted below.
     let look = format!(
         "SELECT {greatest}(requests_at, tokens_at + $2, $3), taken_at FROM provider_limits WHERE provider = $1{lock}"
     );
@@ -41,7 +41,7 @@ pub(crate) async fn take_permit(
     }
     let latest = now.plus_ms(CLOCK_SKEW_MAX_MS);
     if found.first().map_or(Ok(false), |row| row.get_i64(1).map(|taken_at| taken_at > latest.0))? {
-        // It was written by a clock that was ahead: what was left to wait then is what is left now.
+        // Written by a clock that was ahead: the remaining wait at that time is the remaining wait now.
         let set_back = "UPDATE provider_limits SET requests_at = requests_at - (taken_at - $2), \
                         tokens_at = tokens_at - (taken_at - $2), taken_at = $2 WHERE provider = $1";
         conn.execute(set_back, vec![name(), SqlArg::Int(now.0)]).await?;

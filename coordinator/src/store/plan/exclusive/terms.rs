@@ -1,4 +1,4 @@
-//! Takes terms, and gives leases the time that they are owed after a gap.
+//! Acquires terms and extends leases after a gap.
 
 use docket_schema::ids::Timestamp;
 
@@ -10,8 +10,8 @@ use crate::{
     },
 };
 
-/// Takes a term, or continues one's own. The time that leases are owed after a gap is given in the same transaction:
-/// a term that was begun and not kept must not pass for one that was held.
+/// Acquires a term or renews the caller's own. After a gap, leases are extended in the same transaction: a
+/// term that was begun but not completed must not look like one that was held.
 pub(crate) async fn acquire_term(
     conn: &mut DbConn<'_>,
     term: &TermRequest,
@@ -47,7 +47,7 @@ pub(crate) async fn acquire_term(
     let Some(trust) = term.deadline_trust else { return Ok(TermOutcome::Acquired { extended_leases: None }) };
     let latest = SqlArg::Int(term.now.plus_ms(trust.lease_ms).0);
     let Some(window_ms) = trust.max_gap_ms else {
-        // The clock was stepped: no deadline says anything.
+        // The clock was stepped, so no deadline is reliable.
         let sql = "UPDATE tasks SET deadline_at = $1 WHERE state = 'running' AND deadline_at <> $1";
         return Ok(TermOutcome::Acquired { extended_leases: Some(conn.execute(sql, vec![latest]).await?) });
     };

@@ -1,9 +1,10 @@
-//! Which tasks a lease request gets: reads what there is, in as few statements as that takes; the choice itself is
-//! [`decide::choose`].
+//! Selection of tasks for a lease request: reads the candidates in as few statements as possible; the choice
+//! itself is [`decide::waiting::choose_tasks`].
 //!
-//! Flows are found by jumping over the index from each to the next, so what a worker does not serve costs it one step
-//! a flow, however many tasks wait there. What runs is read only where a choice depends on it. Where limits are set
-//! PostgreSQL's coordinators choose one after the other, by a lock that the transaction holds (`running.rs`).
+//! Flows are enumerated by jumping over the index from each to the next, so a flow that the worker does not
+//! serve costs one step, however many tasks wait in it. Running tasks are read only if a choice depends on
+//! them. If limits are set, PostgreSQL's coordinators choose one after the other, by a lock held by the
+//! transaction (`running.rs`).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,22 +31,23 @@ use crate::{
     },
 };
 
-/// Flows that are looked at together, at most. Where there are more, the next ones are looked at as long as nothing
-/// was found, and the next request begins behind those that were.
+/// Most flows examined together. If there are more, the next ones are examined while nothing was found, and
+/// the next request begins after those.
 const FLOWS_MAX: usize = 1000;
 
-/// How often a choice looks behind tasks that their concurrency keys keep back.
+/// How often a choice looks behind tasks that are held back by concurrency keys.
 const PASSES_MAX: u32 = 8;
 
-/// How much further each of them sees, and how many tasks of a flow at most.
+/// Factor by which each pass looks further ahead, and most tasks per flow.
 const LOOKAHEAD_FACTOR: usize = 4;
 const CANDIDATES_PER_FLOW_MAX: usize = 4096;
 
-/// So many times the tasks that a batch wants may be read whole, as long as most of them are wanted.
+/// A full read is allowed up to this multiple of the tasks that a batch wants, so that most rows read are
+/// used.
 const FULL_READ_FACTOR: usize = 2;
 
-/// Each flow of which there are tasks, by name: one step over the index for each. SQLite is told which index: by itself
-/// it takes the one over states, and sorts all that wait.
+/// Lists each flow with available tasks, by name, with one index step each. SQLite is given the index:
+/// otherwise it would use the one over states and sort all waiting tasks.
 fn flows_sql(dialect: SqlDialect) -> String {
     let by = match dialect {
         SqlDialect::Sqlite => " INDEXED BY tasks_leasable",
@@ -65,7 +67,7 @@ fn flows_sql(dialect: SqlDialect) -> String {
 const CANDIDATE_COLUMNS: &str =
     "t.id, t.rank, t.priority, t.available_at, t.concurrency_key, t.concurrency_max";
 
-/// Up to `wanted` tasks for a worker, in order, without those that this batch has already changed.
+/// Chooses up to `wanted` tasks for a worker, in order, without those that this batch has already changed.
 pub(super) async fn choose_tasks(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -109,11 +111,11 @@ pub(super) async fn choose_tasks(
     Ok(chosen)
 }
 
-/// What the choice has come to, over several looks.
+/// Tasks chosen so far, over several passes.
 #[derive(Default)]
 struct ChosenTasks {
     tasks: Vec<TaskId>,
-    /// Flow of each, and what it must not run beside.
+    /// Flow and concurrency limit of each.
     taken: Vec<(Flow, Option<ConcurrencyLimit>)>,
 }
 
@@ -142,7 +144,7 @@ async fn choose_from_flows(
     };
     let is_limited = |(flow, _): &(Flow, _)| running_limit(queues, flow).is_some();
     if flows.len() > 1 && flows.iter().any(is_limited) {
-        // Nothing is read of flows whose queue is full.
+        // Flows whose queue is full are not read.
         let running = count_running(set, conn, true).await?;
         flows.retain(|(flow, _)| {
             running_limit(queues, flow).is_none_or(|max| running.running_in_queue(&flow.queue) < max)
@@ -167,17 +169,17 @@ fn running_limit(queues: &QueueSettingsByName, flow: &Flow) -> Option<u32> {
     queues.get(&flow.queue).and_then(|settings| settings.running_max)
 }
 
-/// What is known while a request looks for tasks.
+/// State of a request's search for tasks.
 struct TaskSearch {
-    /// Concurrency keys of which no more may run.
+    /// Concurrency keys at their limit.
     full_keys: Vec<String>,
     running: Option<(RunningCounts, RequiredReads)>,
-    /// Tasks that a fault of the worker keeps away from it, at most [`docket_schema::wire::FAULTS_MAX`].
+    /// Tasks that a fault of the worker excludes, at most [`docket_schema::api::FAULTS_MAX`].
     excluded_tasks: Vec<TaskId>,
     chosen: ChosenTasks,
 }
 
-/// Chooses of some flows, over several looks.
+/// Chooses from some flows, over several passes.
 async fn search_flows(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -190,7 +192,7 @@ async fn search_flows(
     for look in 0..PASSES_MAX {
         let left = wanted - chosen.tasks.len();
         let each = left.min(2 * wanted / flows.len() + 1);
-        // Behind tasks that are kept back there may be many more of them: each look sees further.
+        // Behind held-back tasks there may be many more of them, so each pass looks further.
         let further =
             each.saturating_mul(LOOKAHEAD_FACTOR.saturating_pow(look)).min(CANDIDATES_PER_FLOW_MAX).max(each);
         let limit = further + set.writes.tasks.len() + chosen.tasks.len() + kept_away.len();
@@ -235,8 +237,8 @@ async fn search_flows(
     Ok(())
 }
 
-/// Heads that another request of this batch has read, where at least `enough` of each are left of them, or all there
-/// are; and whether there are more. A request alone reads for itself.
+/// Returns heads that another request of this batch has read, if at least `enough` of each flow are left or
+/// there are no more, and whether there are more. A single request reads its own.
 fn cached_heads(
     set: &WorkingSet,
     flows: &[(Flow, FlowPosition)],
@@ -259,7 +261,7 @@ fn cached_heads(
     Some((heads, more))
 }
 
-/// Reads heads, and whether there is more behind them; for the other requests of the batch as well.
+/// Reads heads, and whether there are more behind them; also for the other requests of the batch.
 async fn load_heads(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -295,12 +297,12 @@ async fn load_heads(
     Ok((heads, more))
 }
 
-/// What must be known of what runs.
+/// What must be known about running tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RequiredReads {
     Nothing,
     Running,
-    /// Under the lock of those who choose under a limit.
+    /// Read under the lock of limited choices.
     RunningUnderLock,
 }
 
@@ -328,8 +330,9 @@ fn can_serve_flow(request: &LeaseRequest, flow: &Flow, queues: &HashMap<QueueNam
         && !request.faults.iter().any(|fault| fault.excludes_flow(flow))
 }
 
-/// Queues of one task whose `docket run` lives: a worker of all queues leaves them to it, for it has the keys and settings
-/// that the task is meant for. Such a queue is everyone's once its worker was drained, or not heard of for [`decide::claim_ms`].
+/// Returns single-task queues whose `docket run` is alive: workers of all queues leave them to it, because it
+/// has the keys and settings meant for the task. The queue is open to all once its worker was drained or has
+/// been silent for [`decide::waiting::queue_claim_ms`].
 async fn claimed_queues(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -339,14 +342,14 @@ async fn claimed_queues(
         return Ok(known.clone());
     }
     let mut claimed = HashSet::new();
-    // Reads the whole table of workers: a row for each that was heard of lately.
+    // Reads the whole table of workers: one row for each that was heard from recently.
     let sql = "SELECT about FROM workers WHERE seen_at >= $1 AND draining = 0 AND about IS NOT NULL";
     let silence_ms = decide::queue_claim_ms(set.lease_reads.lease_ms);
     let since = now.0.saturating_sub_unsigned(silence_ms.saturating_mul(1000));
     for mut row in conn.query_rows(sql, vec![SqlArg::Int(since)]).await? {
         claimed.extend(read_claimed_queues(&row.get_text(0)?));
     }
-    // Those that this very batch hears of.
+    // Workers heard from in this batch.
     for about in set.writes.workers.values().filter_map(|worker| worker.about.as_deref()) {
         claimed.extend(read_claimed_queues(about));
     }
@@ -354,26 +357,26 @@ async fn claimed_queues(
     Ok(claimed)
 }
 
-/// The part of a worker's `about` that a claim needs; whatever else it says may be of another version of docket.
+/// The part of a worker's `about` that a claim needs; the rest may be of another version of docket.
 #[derive(Deserialize)]
 struct ClaimingWorker {
     #[serde(default)]
     queues: Vec<QueueName>,
 }
 
-/// The queues of one task that a worker names. A row that cannot be read claims nothing: one worker's row must not
-/// keep all others from their work.
+/// Returns the single-task queues that a worker names. A row that cannot be read claims nothing: one worker's
+/// row must not block all others.
 fn read_claimed_queues(about: &str) -> Vec<QueueName> {
     match serde_json::from_str::<ClaimingWorker>(about) {
         Ok(worker) => worker.queues.into_iter().filter(QueueName::is_single_task).collect(),
         Err(error) => {
-            tracing::warn!(%error, "what a worker says of itself cannot be read; it claims no queue");
+            tracing::warn!(%error, "a worker's description cannot be read, so it claims no queue");
             Vec::new()
         }
     }
 }
 
-/// Each flow of which there are tasks.
+/// Lists each flow with available tasks.
 async fn list_flows(conn: &mut DbConn<'_>) -> Result<Vec<Flow>, TransactionError> {
     let mut flows = Vec::new();
     for mut row in conn.query_rows(&flows_sql(conn.dialect()), Vec::new()).await? {
@@ -382,7 +385,7 @@ async fn list_flows(conn: &mut DbConn<'_>) -> Result<Vec<Flow>, TransactionError
     Ok(flows)
 }
 
-/// What is set for queues, and the batches that may use no more: of those no task is leased.
+/// Loads queue settings, and batches whose budget is used up: none of their tasks is leased.
 async fn load_queue_settings(
     conn: &mut DbConn<'_>,
 ) -> Result<(QueueSettingsByName, HashSet<BatchId>), TransactionError> {
@@ -402,7 +405,8 @@ async fn load_queue_settings(
     Ok((queues, spent))
 }
 
-/// The first tasks of each flow by rank from its place on, without those whose concurrency key is among `full`.
+/// Reads the first tasks of each flow by rank, from its cursor on, without those whose concurrency key is in
+/// `full`.
 async fn read_heads(
     conn: &mut DbConn<'_>,
     flows: &[(Flow, FlowPosition)],
@@ -510,7 +514,7 @@ mod tests {
         let plan = plan_of(&flows_sql(SqlDialect::Sqlite));
         assert!(plan.contains("USING COVERING INDEX tasks_leasable (flow>?)"), "{plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{plan}");
-        // What it would do by itself, or this says nothing.
+        // The planner's own choice; if this fails, the test proves nothing.
         assert!(plan_of(&flows_sql(SqlDialect::Postgres)).contains("TEMP B-TREE"));
     }
 }

@@ -1,13 +1,14 @@
-//! The tasks that run while others are chosen under limits, and the order in which coordinators choose.
+//! Running tasks, read while others are chosen under limits, and the lock that orders the choices of
+//! coordinators.
 //!
-//! On PostgreSQL a position in the log is the id of the transaction that wrote it, and a transaction gets its id with
-//! the first row that it locks or writes. A transaction that counted what runs after it has its id may see the end of
-//! a task whose transaction has a higher one: read in order, the log would then show more tasks running than a limit
-//! allows. So the lock of limited choices is taken, and what runs is counted, before anything else. A transaction that
-//! finds a limit without having done so is undone and begun again; its writer then expects limits until a choice
-//! meets none.
+//! On PostgreSQL a position in the log contains the id of the writing transaction, which is assigned with the
+//! first row that the transaction locks or writes. A transaction that counts running tasks after it has its
+//! id may see the end of a task whose transaction has a higher id: read in order, the log would then show
+//! more running tasks than a limit allows. So the lock of limited choices is taken, and running tasks are
+//! counted, before anything else. A transaction that meets a limit without having done so is rolled back and
+//! restarted; its writer then expects limits until a choice meets none.
 //!
-//! Invariant: where limits are expected, nothing of the transaction is locked or written before [`prepare_limits`].
+//! Invariant: where limits are expected, the transaction locks or writes nothing before [`prepare_limits`].
 
 use docket_schema::{
     ids::{TaskId, Timestamp},
@@ -24,20 +25,20 @@ use crate::{
     },
 };
 
-/// Takes the lock of limited choices and counts what runs, where the writer expects limits.
+/// Takes the lock of limited choices and counts running tasks, if the writer expects limits.
 pub(crate) async fn prepare_limits(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
 ) -> Result<(), TransactionError> {
     if set.lease_reads.expects_limits {
-        // What another coordinator leased under the lock is committed by the time it is ours.
+        // Leases granted by another coordinator under the lock are committed when the lock becomes ours.
         LIMITED_CHOICE.acquire(conn).await?;
         set.lease_reads.running = Some(load_running(conn).await?);
     }
     Ok(())
 }
 
-/// The tasks that run: as the database has them, and as this batch changes them.
+/// Lists running tasks: those in the database, with the changes of this batch.
 pub(super) async fn count_running(
     set: &mut WorkingSet,
     conn: &mut DbConn<'_>,
@@ -86,7 +87,7 @@ pub(super) fn parse_flow(text: &str) -> Result<Flow, StoreError> {
     text.parse().map_err(|_| corrupt_error(format!("a flow `{text}`")))
 }
 
-/// The key at this place of a row and, behind it, how many may run.
+/// Reads the concurrency key in this column and its limit in the next.
 pub(super) fn read_concurrency(row: &mut SqlRow, at: usize) -> Result<Option<ConcurrencyLimit>, StoreError> {
     let max = row.get_i64_or_null(at + 1)?.and_then(|max| u32::try_from(max).ok());
     Ok(row.get_text_or_null(at)?.zip(max).map(|(key, max)| ConcurrencyLimit { key, max }))

@@ -1,4 +1,4 @@
-//! What a person's answer does to a run that rests.
+//! Effects of a person's answer on a blocked run.
 
 use super::is_blank;
 use crate::{
@@ -9,14 +9,14 @@ use crate::{
     },
 };
 
-/// What a person says of final checks that did not run.
+/// A person's answer about final checks that did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnverifiedAnswer {
-    /// `accept`: the work is taken as it is, unverified.
+    /// `accept`: the work is accepted unverified.
     Accept,
     /// `again`: the checks run again.
     Again,
-    /// Words for the model, which continues.
+    /// A message to the model, which continues.
     Message,
 }
 
@@ -43,11 +43,11 @@ impl RunState {
             return Ok(());
         }
         if self.blocker.as_ref().is_some_and(|asked| asked.why == BlockedReason::Budget) {
-            // What its batch may use was raised: whoever did that says nothing of the work.
+            // The batch budget was raised; that says nothing about the work.
             self.limit = None;
             self.limit_message = None;
         }
-        // The same turn is asked again, to the byte: what a person mended is no news for the model.
+        // The same request is sent again, byte for byte: a fix by a person is not news for the model.
         let of_provider = self.blocker.as_ref().is_some_and(|asked| asked.why == BlockedReason::Provider);
         if let Some(failure) = self.last_failure.as_mut().filter(|_| of_provider) {
             failure.needs_person = false;
@@ -57,7 +57,7 @@ impl RunState {
         self.undecided_due = false;
         let asked = self.blocker.take();
         if let Some(about) = asked.as_ref().and_then(|asked| asked.about.clone()) {
-            // Of a call that waits; what it comes to is its result.
+            // The answer is about a pending call, and the call's result will show it.
             self.approvals.record(about, &event.text)?;
         } else if !is_blank(&event.text) {
             answer_messages(asked, event.text).into_iter().for_each(|text| self.add_user_message(text));
@@ -69,8 +69,8 @@ impl RunState {
         Ok(())
     }
 
-    /// Takes an answer about checks that did not run, where it is for the runtime and not for the model: the run
-    /// stays where it was, at the end of its work. Whether it was such an answer.
+    /// Applies an answer about checks that did not run, if it is for the runtime and not for the model: the
+    /// run remains at the end of its work. Returns whether it was such an answer.
     fn apply_unverified_answer(&mut self, answer: &Content) -> bool {
         match UnverifiedAnswer::parse(answer) {
             UnverifiedAnswer::Message => return false,
@@ -93,8 +93,8 @@ impl RunState {
     }
 }
 
-/// What the model reads of a person's answer. Its own question stands in its last words; what the engine asked
-/// in its place, it has not seen.
+/// Returns the messages with which the model reads a person's answer. The model's own question is in its last
+/// message, but it has not seen a question asked by the engine.
 fn answer_messages(asked: Option<RunBlocked>, answer: Content) -> Vec<Content> {
     match asked {
         Some(RunBlocked {

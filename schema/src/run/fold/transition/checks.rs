@@ -1,4 +1,4 @@
-//! The final checks: their intents, their results, and what mends them.
+//! Final checks: their intents, results and fixes.
 
 use crate::{
     message::MessagePart,
@@ -92,7 +92,7 @@ impl RunState {
                 self.record_check_failure(gate, event, verdict);
             }
         }
-        // What may yet be mended is not told before it is known to stay.
+        // A failure that can still be fixed is not reported yet.
         if self.round_fixes.is_empty() && !self.has_fixable_checks() {
             self.round_notes.drain(..).for_each(|note| self.transcript.add_note(note));
         }
@@ -101,7 +101,7 @@ impl RunState {
         }
     }
 
-    /// The check failed, and the model is to hear of it.
+    /// Records a failed check to be reported to the model.
     fn record_check_failure(&mut self, gate: GateSpec, event: GateFinished, verdict: CheckVerdict) {
         self.round_failed = true;
         self.failed_checks.push(describe_failed_check(&gate, &event.facts));
@@ -132,13 +132,14 @@ impl RunState {
         }
     }
 
-    /// Whether what failed before the run may fail at its end: only of tests that docket found by itself.
+    /// Whether tests that failed before the run may fail at its end: only for tests that docket detected
+    /// itself.
     fn old_failure_policy(&self, gate: &GateSpec) -> OldFailurePolicy {
         let found = self.pins.as_ref().is_some_and(|pins| pins.tests.is_none());
         if found && gate.name == "tests" { OldFailurePolicy::Excused } else { OldFailurePolicy::NotExcused }
     }
 
-    /// Every check of the round has its result.
+    /// Ends the round once every check has its result.
     fn end_round(&mut self) {
         self.stage = RunStage::Deciding;
         self.undecided_due = !self.round_failed && self.has_unsettled_checks();
@@ -153,7 +154,7 @@ impl RunState {
         }
     }
 
-    /// Whether a check decided nothing, and neither a setting nor a person says what follows.
+    /// Whether a check is undecided and neither a setting nor a person determines what follows.
     fn has_unsettled_checks(&self) -> bool {
         let policy = self.pins.as_ref().map_or(UnverifiedPolicy::Ask, |pins| pins.settings.unverified);
         let completes = policy == UnverifiedPolicy::Complete;
@@ -170,7 +171,7 @@ impl RunState {
         self.pins.as_ref().map_or(0, |pins| pins.settings.mend_rules)
     }
 
-    /// Whether a check of this round that has no result yet could be mended.
+    /// Whether a pending check of this round could be fixed automatically.
     fn has_fixable_checks(&self) -> bool {
         !self.fix_tried && self.open_gates.iter().any(|open| open.gate.mend.is_some())
     }
@@ -178,11 +179,11 @@ impl RunState {
     fn record_fix(&mut self, gate: GateSpec, event: GateFinished) {
         self.fix_tried = true;
         self.fixes_due.retain(|due| *due != gate);
-        // A linter's own fix may change what is not looked at here.
+        // A linter's own fix may change files that are not examined here.
         let has_own = gate.mend.is_some_and(|mend| mend.command.is_some());
         self.fix_changed_files |= has_own || !event.facts.changed.is_empty();
         if !event.facts.changed.is_empty() {
-            // Should the run end now, nobody needs to be told.
+            // If the run ends now, the note is not needed.
             self.transcript.add_aside(MessagePart::Text { text: event.content });
             self.files_written.extend(event.facts.changed);
         }
@@ -198,7 +199,7 @@ impl RunState {
     }
 }
 
-/// A check that failed: its name, and the little that is known of why.
+/// Describes a failed check: its name, and the known reason.
 fn describe_failed_check(gate: &GateSpec, facts: &ToolFacts) -> String {
     let why = match facts.exit {
         _ if facts.timed_out => "it did not end in time".to_owned(),
@@ -207,7 +208,7 @@ fn describe_failed_check(gate: &GateSpec, facts: &ToolFacts) -> String {
         _ if facts.not_run.as_ref().is_some_and(|why| !why.by_run) => {
             facts.not_run.as_ref().map(|why| why.reason.clone()).unwrap_or_default()
         }
-        // A linter's status says nothing that its name does not.
+        // A linter's exit status adds nothing to its name.
         Some(status) if gate.name == "tests" => format!("exit status {status}"),
         Some(_) | None => return gate.name.clone(),
     };

@@ -1,4 +1,4 @@
-//! Calls that give work away to child tasks, and the answers of these.
+//! Delegating calls and the answers of child tasks.
 
 use crate::{
     message::MessagePart,
@@ -27,7 +27,7 @@ impl RunState {
         if self.delegation.waiting_calls.iter().any(|(open, _)| open.call == event.call) {
             self.delegation.child_answers.push(event);
         } else {
-            // Logs from before a call was open meanwhile: the answer is the result.
+            // Logs from before delegating calls stayed open: the answer is the result.
             let (content, is_error) = (event.content, event.is_error);
             let part = MessagePart::ToolResult { call: event.call.clone(), content, is_error };
             self.transcript.add_result(&event.call, part);
@@ -41,11 +41,11 @@ impl RunState {
         Ok(())
     }
 
-    /// Calls that waited for children are open again once none is out.
+    /// Reopens calls that waited for children once no child is active.
     pub(super) fn reopen_delegated_calls(&mut self) {
         let moves = matches!(self.stage, RunStage::Deciding | RunStage::Tools);
         if moves && self.child_tasks.is_empty() && !self.delegation.waiting_calls.is_empty() {
-            // Before those that are still to be given away: they were asked for before them.
+            // These come before calls that are still to be delegated, because they were made first.
             self.open_tools.splice(0..0, self.delegation.waiting_calls.drain(..));
             self.stage = RunStage::Tools;
         }

@@ -1,4 +1,4 @@
-//! A policy that is changed while its run works.
+//! Policy changes during a run.
 
 use crate::policy::Policy;
 use crate::run::{events::control_events::PolicyChanged, state::run_state::RunState};
@@ -13,7 +13,8 @@ impl RunState {
         }
     }
 
-    /// The first policy is the worker's, and no other ever widens it: where it has none that stands there, too.
+    /// Replaces the task's policy. `policies[0]` is always the worker's and is kept (the default if it has
+    /// none), so a task can only restrict it.
     pub(super) fn replace_task_policy(&mut self, rules: Policy) {
         self.policies.truncate(1);
         if self.policies.is_empty() {
@@ -42,8 +43,8 @@ mod tests {
         PolicyChanged { policy: BlobRef::for_bytes(b"policy"), rules, of_task, by: String::new() }.into()
     }
 
-    /// A start with these policies pinned.
-    fn run_started(policies: &[RuleVerdict]) -> RunEvent {
+    /// Returns a start event with these policies pinned.
+    fn run_started_with(policies: &[RuleVerdict]) -> RunEvent {
         let RunEvent::RunStarted(mut start) = run_started() else { panic!("a start") };
         start.policies = policies.iter().map(|default| policy(*default)).collect();
         start.into()
@@ -53,15 +54,15 @@ mod tests {
     fn task_policy_is_replaced_but_worker_policy_never_is() {
         use RuleVerdict::{Allow, Ask, Deny};
         let cases: [(&[RunEvent], &[RuleVerdict]); 7] = [
-            (&[run_started(&[])], &[]),
-            (&[run_started(&[]), policy_changed(Ask, true)], &[Allow, Ask]),
-            (&[run_started(&[Deny]), policy_changed(Ask, true)], &[Deny, Ask]),
-            (&[run_started(&[Deny, Allow]), policy_changed(Ask, true)], &[Deny, Ask]),
-            (&[run_started(&[Deny]), policy_changed(Ask, true), policy_changed(Allow, true)], &[Deny, Allow]),
-            // It was said before the worker began.
-            (&[policy_changed(Ask, true), run_started(&[Deny, Allow])], &[Deny, Ask]),
-            // As logs have it from before a task had a policy of its own.
-            (&[run_started(&[Deny]), policy_changed(Ask, false)], &[Ask]),
+            (&[run_started_with(&[])], &[]),
+            (&[run_started_with(&[]), policy_changed(Ask, true)], &[Allow, Ask]),
+            (&[run_started_with(&[Deny]), policy_changed(Ask, true)], &[Deny, Ask]),
+            (&[run_started_with(&[Deny, Allow]), policy_changed(Ask, true)], &[Deny, Ask]),
+            (&[run_started_with(&[Deny]), policy_changed(Ask, true), policy_changed(Allow, true)], &[Deny, Allow]),
+            // Changed before the worker started the run.
+            (&[policy_changed(Ask, true), run_started_with(&[Deny, Allow])], &[Deny, Ask]),
+            // Logs from before tasks had their own policy.
+            (&[run_started_with(&[Deny]), policy_changed(Ask, false)], &[Ask]),
         ];
         for (events, expected) in cases {
             let events: Vec<(u32, RunEvent)> = events.iter().cloned().map(|event| (0, event)).collect();
@@ -74,7 +75,7 @@ mod tests {
     #[test]
     fn rule_approvals_end_when_the_policy_changes() {
         use crate::{content::Content, message::CallId, run::BlockedCall};
-        let mut state = fold_events(&[(0, run_started(&[RuleVerdict::Allow]))]);
+        let mut state = fold_events(&[(0, run_started_with(&[RuleVerdict::Allow]))]);
         let about = BlockedCall { call: CallId("t1-0".to_owned()), rule: "r".to_owned() };
         state.approvals.record(about, &Content::Text("always".to_owned())).expect("an answer");
         assert!(state.approvals.is_rule_approved("r"));

@@ -1,4 +1,4 @@
-//! Roles: taken up one after the other, each with a conversation of its own; and what was concluded of them.
+//! Roles: started one after the other, each with its own conversation, and the facts recorded about them.
 
 use std::sync::Arc;
 
@@ -30,12 +30,13 @@ impl RunState {
         Ok(())
     }
 
-    /// The engine that goes on knows nothing of the other's roles, and has to be told what it is about.
+    /// Switches to another engine, which knows nothing about the previous engine's roles and needs the
+    /// context.
     pub(super) fn switch_engine(&mut self, pins: &mut RunStarted) {
-        // Prompts of no role are of the tools that it began with.
+        // Prompts without a role refer to the original tool set.
         pins.settings.tool_set = self.tool_set;
         let had_roles = self.engine_state.role.is_some();
-        // What a person allowed was for the other's calls, whose numbers are not used again.
+        // A person's approvals were for the other engine's calls, whose numbers are not reused.
         self.approvals = Approvals::default();
         let heard = std::mem::take(&mut self.engine_state.unread_messages);
         self.engine_state =
@@ -46,7 +47,7 @@ impl RunState {
             self.transcript.add_note(MessagePart::Text { text: Content::Blob(pins.prompts.task) });
             heard.into_iter().for_each(|text| self.queue_message(text));
         } else {
-            // They stand in the conversation that goes on.
+            // They are part of the conversation that continues.
             self.engine_state.unread_messages = heard;
         }
     }
@@ -60,14 +61,14 @@ impl RunState {
         if !known {
             return Err(format!(": no role `{}` was pinned", event.role));
         }
-        // What people said meanwhile is for whoever speaks next.
+        // Messages from people in the meantime are for the next role.
         let waiting = std::mem::take(&mut self.engine_state.unread_messages);
         self.reset_conversation();
         for text in event.opening {
             self.transcript.add_note(MessagePart::Text { text });
         }
         waiting.into_iter().for_each(|text| self.queue_message(text));
-        // Of a log in which nothing was pinned, whatever is pinned is what it is played by.
+        // In a log without pinned roles, whatever is pinned now applies.
         self.roles_due = false;
         *self.engine_state.role_starts.entry(event.role.clone()).or_default() += 1;
         self.engine_state.role = Some(event.role);
@@ -85,7 +86,7 @@ impl RunState {
         if self.stage != RunStage::Deciding {
             return Err(String::new());
         }
-        // Whatever was said is heard.
+        // All messages have been read.
         self.engine_state.last_text = None;
         self.answered_without_tools = false;
         for fact in event.facts {
@@ -101,14 +102,14 @@ impl RunState {
         Ok(())
     }
 
-    /// Words of a person's, for the model that is asked next. What failed before them was without them.
+    /// Adds a person's message for the model that is called next. Earlier failures happened without it.
     pub(super) fn add_user_message(&mut self, text: Content) {
         self.forgiven_corrections = self.corrections;
         self.engine_state.quality_gates.values_mut().for_each(|gate| gate.forgiven = gate.failed);
         self.queue_message(text);
     }
 
-    /// What a run that goes on from another does not take from it: its limits are its own.
+    /// Resets the limits of a run that continues another one, because its limits are its own.
     pub(super) fn reset_limit_counts(&mut self) {
         self.forgiven_corrections = self.corrections;
         self.before_fork = (self.turn, self.corrections);
@@ -117,7 +118,7 @@ impl RunState {
         self.engine_state.reset_limit_counts();
     }
 
-    /// An answer counts, or ends the count, among those that said nothing and those that called no tool.
+    /// Updates the counts of consecutive empty answers and of consecutive answers without tool calls.
     pub(super) fn count_answer(&mut self, empty: bool) {
         self.empty_answers = if empty { self.empty_answers + 1 } else { 0 };
         self.answered_without_tools = self.pending_calls.is_empty() && !empty;

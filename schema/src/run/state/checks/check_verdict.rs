@@ -1,39 +1,39 @@
-//! The verdict of a final check on a run, decided from its result at the end and its result before the run. Pure.
+//! Verdict of a final check, decided from its results at the end and before the run. Pure.
 //!
-//! Only a check that ran judges. One that ran neither before the run nor at its end decides nothing: the run is
-//! unverified. One that ran before and does not run at the end was broken by the run, so that a model which breaks an
-//! import cannot escape into *unverified*. But what another worker had installed says nothing of this one: a check that
-//! lacks its runner at the end is compared only with a result of the same worker. The tables in the tests list every
-//! pair.
+//! Only a check that ran can judge. One that ran neither before the run nor at its end is undecided, and the
+//! run is unverified. One that ran before and does not run at the end was broken by the run, so a model that
+//! breaks an import cannot escape into *unverified*. The tools installed at another worker say nothing about
+//! this one, however: a check that lacks its runner at the end is only compared with a result of the same
+//! worker. The tables in the tests list every pair.
 
 use std::collections::BTreeSet;
 
 use crate::tool::{CheckProgress, NotRun, NotRunCause, ToolFacts};
 
-/// The outcome of a check.
+/// Outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckOutcome {
     /// It ran and passed.
     Passed,
     /// It ran and failed.
     Failed,
-    /// It did not run, or a part of it did not.
+    /// It did not run, at least in part.
     DidNotRun(NotRun),
 }
 
-/// The result of a check, as far as a verdict needs it.
+/// Result of a check, as far as a verdict needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckResult {
     /// The outcome.
     pub outcome: CheckOutcome,
-    /// Names of tests that ran and failed.
+    /// Names of failed tests.
     pub failing: BTreeSet<String>,
     /// Whether every failure has a name.
     pub names_all: bool,
 }
 
 impl CheckResult {
-    /// Reads it from what an event recorded.
+    /// Reads the result from an event's facts.
     #[must_use]
     pub fn from_facts(passed: bool, facts: &ToolFacts) -> Self {
         let uncollected = facts.not_run.iter().flat_map(|why| &why.uncollected).collect::<BTreeSet<_>>();
@@ -49,7 +49,7 @@ impl CheckResult {
         Self { outcome, failing, names_all }
     }
 
-    /// How far the check came.
+    /// Returns how far the check got.
     #[must_use]
     pub const fn progress(&self) -> CheckProgress {
         match &self.outcome {
@@ -58,7 +58,7 @@ impl CheckResult {
         }
     }
 
-    /// Why it did not run.
+    /// Returns why it did not run.
     #[must_use]
     pub const fn not_run(&self) -> Option<&NotRun> {
         match &self.outcome {
@@ -68,41 +68,41 @@ impl CheckResult {
     }
 }
 
-/// What a check came to on the untouched tree.
+/// Result of a check on the untouched tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BaseResult<'a> {
-    /// Its result.
+    /// The result.
     pub result: &'a CheckResult,
-    /// Whether the worker that has the run now is the one that ran it.
+    /// Whether it was run by the worker that has the run now.
     pub same_worker: bool,
 }
 
 /// Whether tests that failed before the run may fail at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OldFailurePolicy {
-    /// They may: docket found the tests by itself.
+    /// They may: docket detected the tests itself.
     Excused,
-    /// They may not: a person named the tests and wants them to pass.
+    /// They may not: a person specified the tests and wants them to pass.
     NotExcused,
 }
 
-/// The verdict of a check on the run.
+/// Verdict of a check about the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CheckVerdict {
     /// It passed.
     Passed,
-    /// Only such tests fail as failed before the run, or it is a linter that is not installed.
+    /// Only tests that failed before the run fail, or the check is a linter that is not installed.
     Excused,
-    /// It fails, and the model is to correct that.
+    /// It failed, and the model must correct that.
     Failed,
-    /// It ran before, or came further, and does not run now: the model is to correct that.
+    /// It ran, or got further, before the run and does not run now: the model must correct that.
     NoLongerRuns,
-    /// It decides nothing: the run is unverified.
+    /// It is undecided: the run is unverified.
     Undecided,
 }
 
 impl CheckVerdict {
-    /// The word that people see.
+    /// Returns the name shown to people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -113,7 +113,7 @@ impl CheckVerdict {
         }
     }
 
-    /// The verdict where the check is a linter: one that ran neither before the run nor at its end judges nothing.
+    /// Returns the verdict for a linter: one that ran neither before the run nor at its end is excused.
     #[must_use]
     pub const fn for_linter(self) -> Self {
         match self {
@@ -129,7 +129,7 @@ impl CheckVerdict {
     }
 }
 
-/// Decides the verdict of a check on the run. `base` is `None` where it was not run on the untouched tree.
+/// Decides the verdict of a check. `base` is `None` if it was not run on the untouched tree.
 #[must_use]
 pub fn decide_check(base: Option<BaseResult<'_>>, end: &CheckResult, old: OldFailurePolicy) -> CheckVerdict {
     match &end.outcome {
@@ -144,8 +144,8 @@ pub fn decide_check(base: Option<BaseResult<'_>>, end: &CheckResult, old: OldFai
     }
 }
 
-/// What this worker lacks for a check that ran at another worker on the untouched tree, if that is why the check does
-/// not run: a fault of this worker. Not what the run itself may have put out of reach.
+/// Returns what this worker lacks for a check that ran on the untouched tree at another worker, if that is
+/// why the check does not run. That is a fault of this worker. Excludes what the run itself may have broken.
 #[must_use]
 pub fn missing_at_this_worker<'a>(base: Option<BaseResult<'_>>, end: &'a CheckResult) -> Option<&'a NotRun> {
     let lacks = |why: &&NotRun| is_worker_dependent(why) && why.missing.is_some() && !why.by_run;
@@ -154,25 +154,25 @@ pub fn missing_at_this_worker<'a>(base: Option<BaseResult<'_>>, end: &'a CheckRe
     end.not_run().filter(lacks).filter(|_| ran_elsewhere)
 }
 
-/// Whether a check lacks what is installed at a worker.
+/// Whether the cause depends on what is installed at a worker.
 fn is_worker_dependent(why: &NotRun) -> bool {
     why.cause.progress() == CheckProgress::NoRunner
 }
 
 fn decide_not_run(base: Option<BaseResult<'_>>, end: &CheckResult, why: &NotRun) -> CheckVerdict {
-    // The worker reports it as its own fault. Should it be recorded, it says nothing of the run.
+    // The worker reports this as its own fault. If it is recorded anyway, it says nothing about the run.
     if why.cause == NotRunCause::Sandbox {
         return CheckVerdict::Undecided;
     }
-    // It ran and failed, before the workspace could not be cleaned up after it.
+    // It ran and failed before the cleanup of the workspace failed.
     if why.cause == NotRunCause::Workspace && why.partly {
         return CheckVerdict::Failed;
     }
-    // A base whose sandbox did not start says as little as none, and so does one of another worker where it is asked what
-    // is installed.
+    // A base result whose sandbox did not start is useless, and so is one of another worker if the question
+    // is what is installed.
     let base = base.filter(|base| base.same_worker || !is_worker_dependent(why)).map(|base| base.result);
     let Some(base) = base.filter(|base| base.progress() > CheckProgress::NotStarted) else {
-        // What the run cannot install is not for its model to correct; all else may be its own doing.
+        // The model cannot correct what the run cannot install; anything else may be caused by the run.
         let is_outside = is_worker_dependent(why) && !why.by_run;
         return if is_outside { CheckVerdict::Undecided } else { CheckVerdict::Failed };
     };
@@ -182,14 +182,14 @@ fn decide_not_run(base: Option<BaseResult<'_>>, end: &CheckResult, why: &NotRun)
     if end.progress() == CheckProgress::NotCollected && has_new_load_failures(base, why) {
         return CheckVerdict::NoLongerRuns;
     }
-    // The tests that did run judge.
+    // The tests that did run decide.
     if end.failing.is_subset(&base.failing) { CheckVerdict::Undecided } else { CheckVerdict::Failed }
 }
 
-/// Whether something cannot be loaded that could be before. Where the names of either are unknown, it is assumed.
+/// Whether something that could be loaded before cannot be loaded now. Assumed if names are unknown.
 fn has_new_load_failures(base: &CheckResult, now: &NotRun) -> bool {
     let Some(before) = base.not_run() else { return true };
-    // Where nothing was installed to load them with, nothing was loaded.
+    // If loading was impossible for lack of an installation, nothing was loaded.
     if before.cause.progress() < CheckProgress::NotCollected && before.uncollected.is_empty() {
         return false;
     }
@@ -216,7 +216,7 @@ mod tests {
         CheckResult { outcome: CheckOutcome::DidNotRun(why), failing: BTreeSet::new(), names_all: false }
     }
 
-    /// The verdict where the base is of the same worker.
+    /// Decides the verdict if the base result is from the same worker.
     fn decide_same_worker(
         base: Option<&CheckResult>,
         end: &CheckResult,
@@ -225,7 +225,7 @@ mod tests {
         decide_check(base.map(|result| BaseResult { result, same_worker: true }), end, old)
     }
 
-    /// Each result that a check can have, by name.
+    /// Every possible result of a check, by name.
     fn sample_results() -> [(&'static str, CheckResult); 10] {
         use NotRunCause::{CollectionFailed, RunnerMissing, Sandbox, TimedOut, Workspace};
         let partly = |mut result: CheckResult, failing: &[&str]| {
@@ -249,7 +249,7 @@ mod tests {
         ]
     }
 
-    /// Rows are what the check came to before the run, columns what it came to at the end, as in [`results`].
+    /// Rows are the results before the run, columns the results at the end, as in [`sample_results`].
     #[test]
     fn verdict_table_covers_every_pair_of_results() {
         let none: [CheckVerdict; 10] =
@@ -392,7 +392,8 @@ mod tests {
             for ((now, end), verdict) in results.iter().zip(verdicts) {
                 let found = decide_same_worker(base(before), end, OldFailurePolicy::Excused);
                 assert_eq!(found, verdict, "before: {before}; at the end: {now}");
-                // A person who names the tests wants them to pass; what did not run says as little as ever.
+                // A person who specifies the tests wants them to pass; checks that did not run say as little
+                // as ever.
                 let held = if verdict == Excused { Failed } else { verdict };
                 assert_eq!(
                     decide_same_worker(base(before), end, OldFailurePolicy::NotExcused),
@@ -480,7 +481,8 @@ mod tests {
                 assert_eq!(found, expected, "before: {before}; at the end: {now}");
                 assert_eq!(missing_at_this_worker(here, &end), None, "before: {before}; at the end: {now}");
             }
-            // It is the worker's fault where the check came further elsewhere, and nothing says that the run did it.
+            // It is the worker's fault if the check got further elsewhere and nothing shows that the run
+            // caused it.
             let came_further = base.progress() > CheckProgress::NoRunner;
             for (missing, by_run, is_fault) in
                 [(Some("pytest"), false, came_further), (None, false, false), (Some("pytest"), true, false)]

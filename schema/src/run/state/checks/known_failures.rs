@@ -1,8 +1,8 @@
-//! Results of the final checks on the untouched tree: what was broken before a run is not its own to fix.
+//! Results of the final checks on the untouched tree: failures from before a run are not its own to fix.
 //!
-//! They come from the checks that are run before the run begins to work, where its settings want that, and from the
-//! model's own `run_tests` over the whole project while the workspace is as it was. [`crate::run::decide_check`] compares
-//! the results at the end with them. Pure, a part of the fold.
+//! They come from the checks that run before the run starts its work, if its settings request that, and from
+//! the model's own full `run_tests` while the workspace is unchanged. [`crate::run::decide_check`] compares
+//! the final results with them. Pure, part of the fold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,55 +18,55 @@ use crate::{
     tool::{NotRun, ToolFacts},
 };
 
-/// Names that a message lists.
+/// Maximum number of names in a message.
 const LISTED_MAX: usize = 5;
 /// The check that runs tests.
 const TESTS_CHECK: &str = "tests";
 
-/// See the module.
+/// Known failures of a run. See the module documentation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KnownFailures {
-    /// Something in the workspace may have changed since the run began.
+    /// Whether something in the workspace may have changed since the run started.
     changed: bool,
-    /// The turn in which a command ran last: a snapshot says only after its batch what it changed.
+    /// The turn in which a command last ran: only the snapshot after its batch shows what it changed.
     last_command_turn: Option<Turn>,
     /// The worker that has the run now.
     worker: Option<IncarnationId>,
-    /// What each check came to on the untouched tree, and at which worker. None: at an earlier run.
+    /// The result of each check on the untouched tree, and the worker that ran it. None: an earlier run.
     base: BTreeMap<String, (CheckResult, Option<IncarnationId>)>,
-    /// Checks that docket itself ran there: their results hold, whatever the model's own tests say.
+    /// Checks that docket itself ran there: their results take precedence over the model's own tests.
     recorded: BTreeSet<String>,
     last_failing: BTreeSet<String>,
 }
 
 impl KnownFailures {
-    /// Tests that failed in the last round of checks.
+    /// Formats the tests that failed in the last round of checks.
     #[must_use]
     pub fn format_last_round(&self) -> String {
         format_names(&self.last_failing)
     }
 
-    /// What a check came to on the untouched tree; `None` where it was not run there.
+    /// Returns the result of a check on the untouched tree; `None` if it was not run there.
     #[must_use]
     pub fn base_check_result(&self, check: &str) -> Option<&CheckResult> {
         self.base.get(check).map(|(result, _)| result)
     }
 
-    /// The same, with whether the worker that has the run now found it.
+    /// Returns the same, with whether it is from the worker that has the run now.
     #[must_use]
     pub fn base_result(&self, check: &str) -> Option<BaseResult<'_>> {
         let (result, worker) = self.base.get(check)?;
         Some(BaseResult { result, same_worker: *worker == self.worker })
     }
 
-    /// What the worker that has the run now lacks for a check that ran at another worker, if that is why it does not
-    /// run.
+    /// Returns what the current worker lacks for a check that ran at another worker, if that is why it does
+    /// not run.
     #[must_use]
     pub fn missing_here<'a>(&self, check: &str, end: &'a CheckResult) -> Option<&'a NotRun> {
         missing_at_this_worker(self.base_result(check), end)
     }
 
-    /// What a check says of the run.
+    /// Decides the verdict of a check about the run.
     pub(in crate::run) fn decide_verdict(
         &self,
         check: &str,
@@ -76,12 +76,12 @@ impl KnownFailures {
         decide_check(self.base_result(check), end, old)
     }
 
-    /// Takes that this worker has the run from here on.
+    /// Records the worker that has the run from now on.
     pub(in crate::run) fn set_worker(&mut self, worker: IncarnationId) {
         self.worker = Some(worker);
     }
 
-    /// Takes the result of a call.
+    /// Records the result of a tool call.
     pub(in crate::run) fn record_tool_result(&mut self, turn: Turn, tool: &ToolUse, event: &ToolFinished) {
         let facts = &event.facts;
         let whole = tool.args.get("test_path").is_none_or(serde_json::Value::is_null);
@@ -96,8 +96,8 @@ impl KnownFailures {
         self.changed |= !facts.changed.is_empty();
     }
 
-    /// Keeps what the model's own tests said, unless docket ran them itself. Named failures count over what is known; all
-    /// else only where nothing is.
+    /// Stores a result of the model's own tests unless docket ran them itself. Named failures are added to
+    /// what is known; anything else is only used if nothing is known.
     fn keep_base_tests(&mut self, result: CheckResult) {
         if self.recorded.contains(TESTS_CHECK) {
             return;
@@ -109,19 +109,19 @@ impl KnownFailures {
         }
     }
 
-    /// Takes what a final check said before the run began to work.
+    /// Records the result of a final check made before the run started its work.
     pub(in crate::run) fn record_base_check(&mut self, event: &BaseChecked) {
         if !self.changed {
             let result = CheckResult::from_facts(event.passed, &event.facts);
-            // A result of an earlier run says what was installed then.
+            // A result from an earlier run depends on what was installed then.
             let worker = self.worker.filter(|_| !event.shared);
             self.base.insert(event.gate.name.clone(), (result, worker));
             self.recorded.insert(event.gate.name.clone());
         }
     }
 
-    /// Takes that a linter ran in this run: it is installed, and must run at the end too. What is known of the untouched
-    /// tree holds.
+    /// Records that a linter ran in this run: it is installed and must run at the end too. Known results of
+    /// the untouched tree are kept.
     pub(in crate::run) fn record_linter_run(&mut self, linter: &str) {
         self.base.entry(linter.to_owned()).or_insert_with(|| {
             let outcome = CheckOutcome::Failed;
@@ -134,7 +134,7 @@ impl KnownFailures {
         self.base_check_result(linter).is_some_and(|base| base.not_run().is_none())
     }
 
-    /// Takes a snapshot. What setup leaves comes before the first turn.
+    /// Records a snapshot. Setup output comes before the first turn.
     pub(in crate::run) fn record_snapshot(&mut self, turn: Turn, changes: &[PathChange]) {
         self.changed |= turn > Turn(0) && !changes.is_empty();
     }
@@ -143,7 +143,7 @@ impl KnownFailures {
         self.last_failing.clear();
     }
 
-    /// What the model is told in addition, of tests that failed.
+    /// Describes the failed tests for the model.
     pub(in crate::run) fn describe_failures(&mut self, facts: &ToolFacts, old: OldFailurePolicy) -> String {
         self.last_failing.extend(facts.failing.iter().cloned());
         if facts.failing.is_empty() {
@@ -169,7 +169,7 @@ impl KnownFailures {
     }
 }
 
-/// In a line, the first ones.
+/// Lists the first names in one line.
 pub(in crate::run) fn format_names(tests: &BTreeSet<String>) -> String {
     let mut text = tests.iter().take(LISTED_MAX).cloned().collect::<Vec<_>>().join(", ");
     if let Some(more) = tests.len().checked_sub(LISTED_MAX).filter(|more| *more > 0) {

@@ -1,4 +1,4 @@
-//! Quality gates between the phases of a fixed procedure, and the checks that they are judged by. Pure.
+//! Quality gates between the phases of a fixed procedure, and the checks they are based on. Pure.
 
 use super::check_verdict::CheckVerdict;
 use crate::run::events::conclusion::GateVerdict;
@@ -8,44 +8,44 @@ use crate::{
     tool::{NotRun, TestCounts},
 };
 
-/// A check of the last round, as its event tells it.
+/// A check of the last round, as recorded in its event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinishedCheck {
     /// The call.
     pub call: CallId,
-    /// Its name.
+    /// The check's name.
     pub name: String,
-    /// The shell line.
+    /// The shell command.
     pub command: String,
-    /// What it says of the run.
+    /// The verdict about the run.
     pub verdict: CheckVerdict,
-    /// Why it did not run, or not all of it.
+    /// Why it did not run, or not completely.
     pub not_run: Option<NotRun>,
-    /// What it said.
+    /// Its output.
     pub content: Content,
-    /// What was counted.
+    /// The test counts.
     pub tests: Option<TestCounts>,
-    /// Names of what failed.
+    /// Names of failed tests.
     pub failing: Vec<String>,
-    /// How long it ran, in milliseconds.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
 }
 
-/// How a quality gate stands.
+/// State of a quality gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QualityGate {
-    /// What it came to when it was looked at last.
+    /// The last verdict.
     pub verdict: GateVerdict,
-    /// By what.
+    /// The reason for the verdict.
     pub reason: String,
-    /// How often it failed.
+    /// How many times it failed.
     pub failed: u32,
-    /// Of these, the times before a person spoke last: they count for no limit.
+    /// How many of these were before a person's last message: they do not count toward the limit.
     pub forgiven: u32,
 }
 
 impl QualityGate {
-    /// How often it failed, as far as that counts for its limit.
+    /// Returns the number of failures that count toward the limit.
     pub const fn counted_failures(&self) -> u32 {
         self.failed.saturating_sub(self.forgiven)
     }

@@ -1,19 +1,20 @@
-//! A hundred live runs, each followed by ten: what that does to those who append, and what a follower weighs.
+//! A hundred live runs with ten followers each: the effect on appends, and the memory per follower.
 //!
-//! The coordinator is a process of its own; appenders and followers are this one, on loopback, over real HTTP, each with
-//! a connection. So all clients' work is done on the same cores as the coordinator's, which no deployment has: what the
-//! followers cost is overstated, if anything.
+//! The coordinator is a separate process; appenders and followers share this process, on loopback, over real
+//! HTTP, with one connection each. All clients therefore run on the coordinator's cores, unlike in any
+//! deployment, so the cost of followers is overstated, if anything.
 //!
-//! Each run appends twice a second, one event at a time, at its own place in the half second. A turn of a run is two
-//! appends and takes a model some seconds: this is several times what a hundred runs at work do. At the highest rate
-//! there is, the followers' clients alone would take the cores away from the appenders, and the figure would be theirs.
-//! What is compared is the time from an append's request to its answer, in slices that take turns: without followers,
-//! with, without. Each follower must get each event, once and in order, or there is no figure.
+//! Each run appends twice a second, one event at a time, at its own offset within the half second. A turn of
+//! a run is two appends and takes a model some seconds, so this is several times the load of a hundred real
+//! runs. At the maximum rate, the followers' clients alone would take the cores away from the appenders, and
+//! the figure would measure them. The compared value is the time from an append's request to its response, in
+//! alternating slices: without followers, with, without. Each follower must receive each event, once and in
+//! order, or there is no figure.
 //!
-//! What a follower weighs is the coordinator's resident memory at the end of a slice with followers, less what it was
-//! just before they came, by their number: sockets' buffers of docket's and the run's shared events are in it, the
-//! kernel's are not. Of the rounds the one with the highest counts: it is the first, for later ones find memory that the
-//! first let go.
+//! The memory of a follower is the coordinator's resident memory at the end of a slice with followers, minus
+//! that just before they connected, divided by their number. It includes docket's socket buffers and the
+//! run's shared events, but not the kernel's buffers. The highest of all rounds counts: that is the first
+//! one, because later rounds reuse memory that the first one freed.
 
 use std::{
     sync::{
@@ -47,22 +48,22 @@ use crate::{
     report::{BenchReport, EffortLevel, Samples},
 };
 
-/// Runs that are appended to.
+/// Number of runs that are appended to.
 const RUNS: usize = 100;
-/// Followers of each.
+/// Followers per run.
 const FOLLOWERS: usize = 10;
-/// Between two appends of a run.
+/// Interval between two appends of a run.
 const APPEND_INTERVAL: Duration = Duration::from_millis(500);
-/// Followers that connect at once.
+/// Number of followers that connect concurrently.
 const CONCURRENT_CONNECTS: usize = 16;
-/// By then a follower has what was appended, or never will.
+/// Time after which a follower counts as having missed events.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often that is looked at.
+/// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Largest head of an answer.
+/// Maximum size of a response head.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Where the figures of a store go.
+/// Names of the figures of a store.
 struct FollowerFigures {
     without_followers_ms: &'static str,
     ratio: &'static str,
@@ -111,7 +112,7 @@ async fn measure_store(
     effort: EffortLevel,
     report: &mut BenchReport,
 ) -> anyhow::Result<()> {
-    // Of descriptors this process needs as many as the coordinator, and is no coordinator.
+    // This process needs as many descriptors as the coordinator, without being one.
     docket_coordinator::server::raise_descriptors();
     let server = CoordinatorProcess::start(site, store).await?;
     let measured = Box::pin(measure_at(&server, names, effort, report)).await;
@@ -128,7 +129,7 @@ async fn measure_at(
 ) -> anyhow::Result<()> {
     let mut writers = lease_runs(server).await?;
     let slice = effort.live_slice();
-    // What a coordinator takes when it is first used is not its followers'.
+    // Memory that a coordinator allocates on first use does not count for its followers.
     append_to_all(&mut writers, slice).await?;
     let (mut alone, mut ratios, mut late_ratios) =
         (Samples::default(), Samples::default(), Samples::default());
@@ -167,7 +168,7 @@ struct FollowedRun {
     path: String,
 }
 
-/// Runs that are leased over HTTP, as a worker does it.
+/// Leases runs over HTTP, as a worker does.
 async fn lease_runs(server: &CoordinatorProcess) -> anyhow::Result<Vec<FollowedRun>> {
     let client = server.client()?;
     let (base, bytes) = synthetic_events::empty_base();
@@ -191,7 +192,7 @@ async fn lease_runs(server: &CoordinatorProcess) -> anyhow::Result<Vec<FollowedR
     Ok(writers)
 }
 
-/// Appends at all runs, each at its own time, for `time`; how long each append took.
+/// Appends to all runs for `time`, each at its own offset; returns the duration of each append.
 async fn append_to_all(writers: &mut Vec<FollowedRun>, time: Duration) -> anyhow::Result<Samples> {
     let events: Arc<str> = serde_json::to_string(&[synthetic_events::tool_result_event(1)])?.into();
     let begin = tokio::time::Instant::now() + POLL_INTERVAL;
@@ -230,14 +231,14 @@ impl FollowedRun {
     }
 }
 
-/// All followers, each a task that listens.
+/// All followers, each a listening background task.
 struct FollowerSet {
     tasks: JoinSet<anyhow::Result<()>>,
     seen: Vec<(RunId, u64, Arc<AtomicU64>)>,
 }
 
 impl FollowerSet {
-    /// Connects them all; each is answered before this is.
+    /// Connects all followers and returns once each has a response.
     async fn connect(server: &CoordinatorProcess, writers: &[FollowedRun]) -> anyhow::Result<Self> {
         let (mut tasks, mut seen) = (JoinSet::new(), Vec::new());
         let all = writers.iter().flat_map(|writer| std::iter::repeat_n((writer.run, writer.seq), FOLLOWERS));
@@ -250,12 +251,12 @@ impl FollowerSet {
         Ok(Self { tasks, seen })
     }
 
-    /// Waits until each has all that was appended to its run; how many events that were.
+    /// Waits until each has all events appended to its run; returns the number of events.
     async fn wait_until_caught_up(&mut self, writers: &[FollowedRun]) -> anyhow::Result<u64> {
         let until = Instant::now() + CATCH_UP_TIMEOUT;
         loop {
             if let Some(ended) = self.tasks.try_join_next() {
-                ended.context("a follower broke off")??;
+                ended.context("a follower disconnected")??;
                 bail!("a follower ended");
             }
             let head = |run| writers.iter().find(|writer| writer.run == run).map(|writer| writer.seq);
@@ -275,7 +276,7 @@ impl FollowerSet {
     }
 }
 
-/// The lightest reader of server-sent events: it counts ids.
+/// A minimal reader of server-sent events: it counts ids.
 struct EventFollower {
     run: RunId,
     stream: TcpStream,
@@ -306,14 +307,14 @@ impl EventFollower {
         Ok(Self { run, stream, buffer, last: after, seen: Arc::new(AtomicU64::new(after)) })
     }
 
-    /// Until the connection ends, which is an error.
+    /// Runs until the connection ends, which is an error.
     async fn count_events(mut self) -> anyhow::Result<()> {
         loop {
             let mut begin = 0;
             while let Some(length) = memchr::memchr(b'\n', &self.buffer[begin..]) {
                 let line = &self.buffer[begin..begin + length];
                 if let Some(seq) = line.strip_prefix(b"id: ") {
-                    let seq: u64 = std::str::from_utf8(seq)?.parse().context("an id is no seq")?;
+                    let seq: u64 = std::str::from_utf8(seq)?.parse().context("an id is not a seq")?;
                     ensure!(seq == self.last + 1, "run {}: {seq} came behind {}", self.run, self.last);
                     self.last = seq;
                     self.seen.store(seq, Ordering::Release);

@@ -1,5 +1,6 @@
-//! Appends over HTTP: the coordinator's own server on loopback, 32 connections with a run each, raw
-//! commits of the same file system beside them. The clients share the machine's cores with it.
+//! Appends over HTTP: the coordinator's own server on loopback, 32 connections with a run each,
+//! compared with raw commits on the same file system. The clients share the machine's cores with
+//! it.
 
 use std::{
     sync::Arc,
@@ -22,12 +23,12 @@ use crate::{
     report::{BenchReport, EffortLevel, Samples, rate_per_second},
 };
 
-/// Events of a larger request.
+/// Number of events in a larger request.
 const EVENTS_PER_REQUEST: usize = 8;
-/// Requests of a lone writer that are timed one by one.
+/// Number of individually timed requests of a lone writer.
 const LONE_REQUESTS: usize = 200;
 
-/// A connection with a run of its own.
+/// A connection with its own run.
 struct HttpWriter {
     connection: HttpConnection,
     run: LeasedRun,
@@ -41,7 +42,7 @@ impl HttpWriter {
         Ok(Self { connection: wire, run: held, path: format!("/v1/runs/{}/append", held.run) })
     }
 
-    /// Appends `events`, the JSON list that [`events`] made beforehand.
+    /// Appends `events`, a JSON list prepared by [`encode_events`].
     async fn append(&mut self, events: &str) -> anyhow::Result<()> {
         let LeasedRun { seq, epoch, .. } = self.run;
         let body = format!("{{\"expected_seq\":{seq},\"epoch\":{epoch},\"events\":{events}}}");
@@ -51,13 +52,12 @@ impl HttpWriter {
     }
 }
 
-/// Events of a request, encoded once: the clients' share of the cores is no figure of docket's.
+/// Encodes the events of a request in advance, so that the clients' work does not count.
 fn encode_events(count: usize) -> anyhow::Result<String> {
     let events: Vec<_> = (0..count).map(|n| synthetic_events::tool_result_event(n as u32)).collect();
     Ok(serde_json::to_string(&events)?)
 }
 
-/// Measures.
 pub(crate) async fn measure(
     running: &RunningServer,
     raw: &mut RawCommits,
@@ -99,7 +99,7 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// Requests per second of all writers.
+/// Returns requests per second of all writers.
 async fn append_load(writers: &mut Vec<HttpWriter>, count: usize, time: Duration) -> anyhow::Result<f64> {
     let events: Arc<str> = encode_events(count)?.into();
     let started = Instant::now();

@@ -1,5 +1,6 @@
-//! Tasks that do nothing, through the API: one worker leases them in large batches and ends each run by itself, for a
-//! run's end is an append of its own under its own token. Coordinator and worker share this process, and so its time.
+//! Tasks that do nothing, through the API: one worker leases them in large batches and ends each run
+//! separately, because a run's end is its own append under its own token. Coordinator and worker share this
+//! process and its time.
 
 use anyhow::{Context as _, ensure};
 use docket_coordinator::clock::Clock;
@@ -18,14 +19,13 @@ use crate::{
     report::{BenchReport, EffortLevel, rate_per_second},
 };
 
-/// Tasks of a submit.
+/// Tasks per submit.
 const TASKS_PER_SUBMIT: usize = 1000;
-/// Leases of a request, of which two are in hand.
+/// Leases per request; the worker holds two requests' worth.
 const LEASES_PER_REQUEST: u32 = 250;
-/// Ends under way: a connection each.
+/// Number of concurrent ends, with one connection each.
 const ENDS_IN_FLIGHT: usize = 32;
 
-/// Measures.
 pub(crate) async fn measure(
     served: &ServedCoordinator,
     raw: &mut RawCommits,
@@ -56,7 +56,7 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// Leases and ends until nothing is left.
+/// Leases and ends tasks until none is left.
 async fn lease_and_end_all(client: &CoordinatorClient) -> anyhow::Result<usize> {
     let (mut hand, mut done) = (BenchWorker::new(), 0);
     loop {

@@ -1,5 +1,5 @@
-//! How long a task waits for a worker that waits for it: submitted over HTTP by one client, leased by
-//! another's long poll, on an otherwise idle queue.
+//! How long a task waits for a worker that is waiting for it: submitted over HTTP by one client,
+//! leased by another's long poll, on an otherwise idle queue.
 
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,14 @@ use crate::{
     report::{BenchReport, EffortLevel, Samples},
 };
 
-/// How long the long poll waits.
+/// Duration of the long poll.
 const WAIT_MS: u64 = 20_000;
-/// Time for the waiting request to be under way before the next submit.
+/// Time for the waiting request to arrive before the next submit.
 const SETTLE_TIME: Duration = Duration::from_millis(3);
-/// The first few warm connections and caches up and are thrown away.
+/// The first few samples warm up connections and caches and are discarded.
 const WARM_UP_SAMPLES: usize = 5;
 
-/// What the figures are called.
+/// Names of the figures.
 pub(crate) struct LatencyFigures {
     p50: &'static str,
     p99: &'static str,
@@ -33,7 +33,7 @@ pub(crate) struct LatencyFigures {
     acknowledged: &'static str,
 }
 
-/// At SQLite.
+/// On SQLite.
 pub(crate) const SQLITE: LatencyFigures = LatencyFigures {
     p50: "submit_to_start_ms_p50",
     p99: "submit_to_start_ms_p99",
@@ -41,7 +41,7 @@ pub(crate) const SQLITE: LatencyFigures = LatencyFigures {
     acknowledged: "submit_acknowledged_ms_p50",
 };
 
-/// At PostgreSQL.
+/// On PostgreSQL.
 pub(crate) const POSTGRES: LatencyFigures = LatencyFigures {
     p50: "submit_to_start_ms_p50_postgres",
     p99: "submit_to_start_ms_p99_postgres",
@@ -49,7 +49,6 @@ pub(crate) const POSTGRES: LatencyFigures = LatencyFigures {
     acknowledged: "submit_acknowledged_ms_p50_postgres",
 };
 
-/// Measures.
 pub(crate) async fn measure(
     served: &ServedCoordinator,
     names: &LatencyFigures,
@@ -91,7 +90,7 @@ pub(crate) async fn measure(
         let (leased, lease) = answered.recv().await.context("the waiting worker ended")??;
         ensure!(Some(lease.task) == submitted.tasks.first().map(|task| task.id), "another task was leased");
         if sample >= WARM_UP_SAMPLES {
-            // The lease may be in hand before the submitter has its answer: then nothing was waited for.
+            // The lease may arrive before the submitter's response; then the wait was zero.
             start.push_ms(leased.saturating_duration_since(acknowledged));
             from_sent.push_ms(leased.duration_since(sent));
             submits.push_ms(acknowledged.duration_since(sent));

@@ -1,4 +1,4 @@
-//! Groups at a coordinator: over HTTP, with other processes' clients and followers.
+//! Groups that measure a coordinator over HTTP, with clients and followers in other processes.
 
 pub(crate) mod followers;
 pub(crate) mod http_appends;

@@ -1,6 +1,6 @@
-//! What a person looks at first, asked of a coordinator over HTTP, over a full store: half of its tasks wait in ten
-//! queues, a quarter was cancelled, and a quarter had runs, of which most are done, some failed, some ask, some go on;
-//! batches with budgets; workers.
+//! The overview page over HTTP, with a full store: half of its tasks wait in ten queues, a quarter was
+//! cancelled, and a quarter had runs, most of which are completed, while some failed, some wait for an answer
+//! and some are running; batches with budgets; workers.
 
 use std::{sync::Arc, time::Instant};
 
@@ -32,16 +32,16 @@ use crate::{
     report::{BenchReport, EffortLevel, Samples},
 };
 
-/// Tasks of one submit, and commands that wait at once.
+/// Tasks per submit, and number of concurrent commands.
 const TASKS_PER_SUBMIT: usize = 500;
 const QUEUES: usize = 10;
 const BATCHES: usize = 20;
 const WORKERS: usize = 20;
-/// Tasks that each worker has.
+/// Tasks per worker.
 const TASKS_PER_WORKER: u32 = 4;
-/// Tasks for each finished run of the other groups: a hundred thousand of them, where nobody is in a hurry.
+/// Tasks for each finished run of the other groups: a hundred thousand with full effort.
 const TASKS_PER_RUN: usize = 100;
-/// Of so many tasks with a run one failed, and one asks something.
+/// One in this many tasks with a run failed, and one asks a question.
 const FAILED_EVERY: usize = 20;
 
 pub(crate) async fn measure_sqlite(
@@ -123,15 +123,15 @@ async fn time_requests(
     Ok(())
 }
 
-/// Fills it, and says which batches there are.
+/// Fills the store and returns its batches.
 async fn fill_store(store: &Arc<dyn Store>, effort: EffortLevel) -> anyhow::Result<Vec<BatchId>> {
     let clock = Clock::new();
     backlog::put_blob(store, &clock, empty_base().1).await?;
     let batches: Vec<BatchId> = (0..BATCHES).map(|_| BatchId(clock::new_id())).collect();
     let pages = effort.finished_runs() as usize * TASKS_PER_RUN / TASKS_PER_SUBMIT;
-    // One worker had all that ended: it is told of beside those that work now, for as long as it counts as there.
+    // One worker had all ended runs: it is listed with the active workers as long as it counts as connected.
     let mut hand = BenchWorker::new();
-    // Those with runs first: who leases takes what waits longest.
+    // Those with runs first, because a lease request gets the oldest tasks.
     for n in 0..pages.div_ceil(4) {
         submit_page(store, &clock, n, batches.get(n % BATCHES).copied()).await?;
         let request = u32::try_from(TASKS_PER_SUBMIT)?;
@@ -153,7 +153,7 @@ async fn fill_store(store: &Arc<dyn Store>, effort: EffortLevel) -> anyhow::Resu
     Ok(batches)
 }
 
-/// A page of tasks.
+/// Submits a page of tasks.
 async fn submit_page(
     store: &Arc<dyn Store>,
     clock: &Clock,

@@ -1,5 +1,5 @@
-//! Long runs taken up again over HTTP: what a process does between its lease and its next decision, how fast
-//! decisions are derived again, and how soon the stepper shows something.
+//! Resuming long runs over HTTP: the time between a lease and the next decision, the speed of deriving
+//! decisions again, and the time until the stepper shows a screen.
 
 use std::time::{Duration, Instant};
 
@@ -27,12 +27,11 @@ use crate::{
     report::{BenchReport, EffortLevel, Samples, rate_per_second},
 };
 
-/// Events of the run that is resumed and verified.
+/// Number of events in the run that is resumed and verified.
 const RESUMED_EVENTS: usize = 1500;
-/// The stepper has shown something by then, or never will.
+/// Time limit for the stepper's first screen.
 const SCREEN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Measures.
 pub(crate) async fn measure(
     site: &GroupSite,
     effort: EffortLevel,
@@ -75,8 +74,8 @@ async fn measure_on(
     time_first_screen(served, site, long, effort, report).await
 }
 
-/// From a lease in hand to the next decision with its request in bytes: the log read over HTTP, folded,
-/// decided on, rendered with its prompts fetched. Without the files.
+/// Measures from a lease to the next decision with its encoded request: reads the log over HTTP, folds,
+/// decides, and renders with fetched prompts. Excludes restoring the files.
 async fn time_resumes(
     client: &CoordinatorClient,
     held: LeasedRun,
@@ -123,7 +122,7 @@ async fn time_decisions(
     Ok(())
 }
 
-/// `docket step` as a process: start, read, fold, draw.
+/// Measures `docket step` as a process: start, read, fold, draw.
 async fn time_first_screen(
     served: &ServedCoordinator,
     site: &GroupSite,

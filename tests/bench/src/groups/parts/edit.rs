@@ -1,4 +1,4 @@
-//! The edit engine by itself: a usual edit, and one found by similarity in a file of 20,000 lines.
+//! The edit engine alone: a typical edit, and one found by similarity in a file of 20,000 lines.
 
 use std::time::Instant;
 
@@ -8,16 +8,15 @@ use docket_schema::tool::EditLevel;
 
 use crate::report::{BenchReport, EffortLevel, Samples};
 
-/// Lines of a usual source file.
+/// Lines of a typical source file.
 const USUAL_FILE_LINES: usize = 300;
-/// Lines of a large one.
+/// Lines of a large file.
 const LARGE_FILE_LINES: usize = 20_000;
 /// Lines that an edit quotes.
 const QUOTED_LINES: usize = 5;
 
-/// Measures.
 pub(crate) async fn measure(effort: EffortLevel, report: &mut BenchReport) -> anyhow::Result<()> {
-    // Long work of the processor, away from the runtime's threads.
+    // Long CPU-bound work, kept off the runtime's threads.
     let (usual, large) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
         Ok((time_usual_edits(effort.edits())?, time_large_edits(effort.large_edits())?))
     })
@@ -27,8 +26,8 @@ pub(crate) async fn measure(effort: EffortLevel, report: &mut BenchReport) -> an
     Ok(())
 }
 
-/// Edits as models make them: most quote the file to the byte, some miss blanks or a letter. In
-/// microseconds.
+/// Measures edits as models make them, in microseconds: most quote the file exactly, some differ in
+/// whitespace or one letter.
 fn time_usual_edits(edits: usize) -> anyhow::Result<Samples> {
     let lines = source_lines(USUAL_FILE_LINES);
     let mut samples = Samples::default();
@@ -44,7 +43,7 @@ fn time_usual_edits(edits: usize) -> anyhow::Result<Samples> {
     Ok(samples)
 }
 
-/// Edits that are found by similarity only. In milliseconds.
+/// Measures edits that are found by similarity only, in milliseconds.
 fn time_large_edits(edits: usize) -> anyhow::Result<Samples> {
     let lines = source_lines(LARGE_FILE_LINES);
     let mut samples = Samples::default();
@@ -55,7 +54,7 @@ fn time_large_edits(edits: usize) -> anyhow::Result<Samples> {
     Ok(samples)
 }
 
-/// What is wrong with a quote.
+/// The mistake in a quote.
 #[derive(Debug, Clone, Copy)]
 enum QuoteError {
     None,
@@ -63,7 +62,7 @@ enum QuoteError {
     Letters,
 }
 
-/// Seconds of one edit at line `at`; the result is checked.
+/// Returns the seconds of one edit at line `at`; the result is checked.
 fn time_edit(lines: &[String], at: usize, slip: QuoteError, level: EditLevel) -> anyhow::Result<f64> {
     let before = format!("{}\n", lines.join("\n"));
     let quoted = lines[at..at + QUOTED_LINES].join("\n");
@@ -93,13 +92,14 @@ const WORDS: [&str; 16] = [
     "journal", "keyring", "ledger", "mailbox", "notice", "outcome", "payload",
 ];
 
-/// A word that is another for nearly every line.
+/// Picks a word that differs for nearly every line.
 fn pick_word(line: usize, salt: usize) -> &'static str {
     let mixed = (line.wrapping_mul(0x9E37_79B9) ^ salt.wrapping_mul(0x85EB_CA6B)).wrapping_mul(0xC2B2_AE35);
     WORDS[(mixed >> 16) % WORDS.len()]
 }
 
-/// Source text without two places alike. Every line has the word that a slip is made in.
+/// Generates source text in which no two places are alike. Every line has the word that a mistake
+/// is made in.
 fn source_lines(lines: usize) -> Vec<String> {
     let line = |at: usize| {
         let (a, b, c) = (pick_word(at, 1), pick_word(at, 2), pick_word(at, 3));

@@ -1,5 +1,5 @@
-//! The engine by itself: prompts made from a project's files, and a conversation of 150,000 tokens made shorter.
-//! Nothing is read or written but memory.
+//! The engine alone: prompts built from a project's files, and compaction of a conversation of 150,000
+//! tokens. Entirely in memory.
 
 use std::time::Instant;
 
@@ -28,19 +28,18 @@ use crate::{
     report::{BenchReport, EffortLevel, Samples},
 };
 
-/// Files of a usual project, and of a large one.
+/// Number of files in a typical and in a large project.
 const USUAL_PROJECT_FILES: usize = 1000;
 const LARGE_PROJECT_FILES: usize = 50_000;
-/// Tokens of the conversation that is made shorter, of three bytes as the engine counts them.
+/// Tokens of the compacted conversation, at three bytes per token as the engine counts them.
 const CONVERSATION_TOKENS: usize = 150_000;
 /// The model's window: the conversation nearly fills it.
 const WINDOW_TOKENS: u64 = 160_000;
-/// Bytes of a result: a file of some hundred lines.
+/// Size of a result: a file of about a hundred lines.
 const RESULT_BYTES: usize = 4000;
 
-/// Measures.
 pub(crate) async fn measure(effort: EffortLevel, report: &mut BenchReport) -> anyhow::Result<()> {
-    // Long work of the processor, away from the runtime's threads.
+    // Long CPU-bound work, kept off the runtime's threads.
     let rounds = effort.large_edits();
     let (usual, large, shorter) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
         Ok((
@@ -56,7 +55,7 @@ pub(crate) async fn measure(effort: EffortLevel, report: &mut BenchReport) -> an
     Ok(())
 }
 
-/// System prompt and task, from paths and instructions as they were read. In milliseconds.
+/// Measures system prompt and task, built from loaded paths and instructions, in milliseconds.
 fn time_prompts(files: usize, rounds: usize) -> anyhow::Result<Samples> {
     let mut paths: Vec<String> =
         (0..files).map(|n| format!("src/part_{}/area_{}/file_{n}.rs", n % 61, n % 13)).collect();
@@ -76,16 +75,16 @@ fn time_prompts(files: usize, rounds: usize) -> anyhow::Result<Samples> {
     Ok(samples)
 }
 
-/// Levels 1 and 2, from the state to the shorter one. In milliseconds.
+/// Measures levels 1 and 2, from the full state to the compacted one, in milliseconds.
 fn time_compactions(rounds: usize) -> anyhow::Result<Samples> {
     let engine = engine::newest_engine("react").context("the engine")?;
     let mut samples = Samples::default();
     for _ in 0..rounds {
-        // Anew each time: what a state has counted once it does not count again.
+        // Generated again each time, because a state caches its counts.
         let mut log = LongConversation::generate()?;
         let started = Instant::now();
         let decision = engine.decide(&log.state);
-        let Action::Compact(event) = decision.act else { bail!("it does not ask for a compaction") };
+        let Action::Compact(event) = decision.act else { bail!("the engine requests no compaction") };
         let Compacted { cleared, dropped, .. } = &*event;
         let done = (cleared.len(), dropped.len());
         log.push_event(*event)?;
@@ -102,7 +101,7 @@ struct LongConversation {
 }
 
 impl LongConversation {
-    /// Reads of files, each fourth of one that was read just before.
+    /// Generates reads of files; every fourth one repeats the previous file.
     fn generate() -> anyhow::Result<Self> {
         let id = docket_coordinator::clock::new_id();
         let held = LeasedRun { task: TaskId(id), run: RunId(id), epoch: Epoch(1), seq: Seq(0) };
@@ -135,7 +134,7 @@ impl LongConversation {
             output_tokens_max: None,
             role: None,
         })?;
-        // Each fourth file is read again by the next turn.
+        // The turn after every fourth file reads it again.
         let file = if nth % 4 == 1 { nth - 1 } else { nth };
         let args = json!({ "path": format!("src/file_{file}.rs") });
         let tool = ToolUse { call: call.clone(), name: "read_file".to_owned(), args, malformed: None };

@@ -1,4 +1,4 @@
-//! Groups of one part of the worker each, measured in this process.
+//! Groups that each measure one part of the worker, in this process.
 
 pub(crate) mod edit;
 pub(crate) mod engine;

@@ -1,4 +1,4 @@
-//! The price of the sandbox: `true` inside it, against `true` started bare, by turns.
+//! The cost of the sandbox: `true` inside it, alternating with `true` without it.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,12 +11,12 @@ use docket_worker::process::{TrustedSpec, run_trusted};
 
 use crate::report::{BenchReport, EffortLevel, Samples};
 
-/// The program; every Linux has it in one of these places.
+/// The program; every Linux has it at one of these paths.
 const TRUE_PROGRAMS: [&str; 2] = ["/usr/bin/true", "/bin/true"];
-/// The first few load what the page cache lacks.
+/// The first runs load the page cache.
 const WARM_UP_RUNS: usize = 3;
 
-/// Measures. Where this host cannot sandbox, the figures are missing with the reason.
+/// Measures. If this host cannot provide a sandbox, the figures are missing with the reason.
 pub(crate) async fn measure(
     folder: &Path,
     effort: EffortLevel,
@@ -26,7 +26,7 @@ pub(crate) async fn measure(
         .iter()
         .map(PathBuf::from)
         .find(|path| path.exists())
-        .context("there is no `true` here")?;
+        .context("`true` is not installed")?;
     let workspace = folder.join("workspace");
     std::fs::create_dir_all(&workspace)?;
     if let Some((uid, gid)) = docket_sandbox::workspace_owner() {
@@ -36,7 +36,7 @@ pub(crate) async fn measure(
         Ok(sandbox) => sandbox,
         Err(error) => {
             for name in ["spawn_sandboxed_ms_p50", "sandbox_overhead_ms_p50"] {
-                report.set_missing(name, format!("{error}; `docket doctor` says more"));
+                report.set_missing(name, format!("{error}; see `docket doctor`"));
             }
             return Ok(());
         }

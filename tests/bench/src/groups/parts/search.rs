@@ -1,8 +1,8 @@
-//! `search_codebase` beside ripgrep itself, by turns, on a tree of source text.
+//! `search_codebase` compared with ripgrep, alternating, on a tree of source text.
 //!
-//! Both look at every file and find the same lines. Neither side's time holds the start of a process: the tool
-//! runs in this one, and from ripgrep's time goes what it takes in an empty folder. ripgrep runs as fast as it
-//! can, on all processors and in no order; the tool sorts.
+//! Both read every file and find the same lines. Process start is excluded on both sides: the tool runs in
+//! this process, and ripgrep's time in an empty folder is subtracted. ripgrep runs at full speed, on all
+//! processors and unsorted; the tool sorts.
 
 use std::{
     ffi::OsString,
@@ -25,13 +25,12 @@ use serde_json::json;
 use crate::report::{BenchReport, EffortLevel, FigureGroup, Samples};
 
 const FILES_PER_FOLDER: usize = 20;
-/// One file in so many holds the line that is looked for.
+/// One in this many files contains the searched line.
 const HIT_EVERY: usize = 50;
-/// The first rounds load what the page cache lacks.
+/// The first rounds load the page cache.
 const WARM_UP_ROUNDS: usize = 2;
 const SEARCH_REGEX: &str = r"fn needle_\d+\(";
 
-/// Measures.
 pub(crate) async fn measure(
     folder: &Path,
     effort: EffortLevel,
@@ -69,13 +68,13 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// ripgrep's place, by PATH.
+/// Finds ripgrep in the PATH.
 fn find_ripgrep() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join("rg")).find(|file| file.is_file())
 }
 
-/// Files of some hundred lines, as source trees have them.
+/// Creates files of a few hundred lines, like a source tree.
 fn make_tree(tree: &Path, files: usize) -> anyhow::Result<()> {
     for file in 0..files {
         let folder = tree.join(format!("area_{:02}/part_{:03}", file % 17, file / FILES_PER_FOLDER));
@@ -91,7 +90,7 @@ fn make_tree(tree: &Path, files: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long the tool takes, and how many lines it finds.
+/// Returns the tool's time and the number of lines found.
 async fn search_with_tool(root: &cap_std::fs::Dir) -> anyhow::Result<(Duration, usize)> {
     let (read_set, settings) = (ReadSet::new(), ToolSettings::default());
     let (outputs, base) = (FullOutputs::new(), tools::BaseView::default());
@@ -134,7 +133,7 @@ async fn search_with_ripgrep(rg: &Path, folder: &Path) -> anyhow::Result<(Durati
     Ok((took, output.stdout.iter().filter(|byte| **byte == b'\n').count()))
 }
 
-/// A search runs no command.
+/// A search runs no commands.
 struct NoRunner;
 
 impl CommandRunner for NoRunner {

@@ -1,8 +1,8 @@
-//! Snapshots of a large repository: pinned, made, and captured after a file tool, after a command.
+//! Snapshots of a large repository: pinned, restored, and captured after a file tool and after a command.
 //!
-//! What a walk costs is said as a multiple of a bare parallel stat walk of the same tree (`read_dir` and the
-//! metadata of every entry, on as many threads), which takes turns with it; what making the tree costs, of
-//! `git checkout-index` on the same file system.
+//! The cost of a walk is a multiple of a bare parallel stat walk of the same tree (`read_dir` and the
+//! metadata of every entry, on as many threads), alternating with it; the cost of creating the tree is a
+//! multiple of `git checkout-index` on the same file system.
 
 use std::{
     fmt::Write as _,
@@ -25,14 +25,13 @@ use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::report::{BenchReport, EffortLevel, Samples};
 
-/// Files in each folder: between those of kernels and those of web applications.
+/// Files per folder: between those of kernels and those of web applications.
 const FILES_PER_FOLDER: usize = 20;
-/// Of so many files of the source git checks one out.
+/// git checks out one in this many files of the source.
 const CHECKOUT_EVERY: usize = 5;
-/// Of as many a docket walk uses at most.
+/// The maximum number of threads, the same as in docket's walk.
 const THREADS_MAX: usize = 4;
 
-/// Measures.
 pub(crate) async fn measure(
     folder: &Path,
     effort: EffortLevel,
@@ -68,7 +67,7 @@ pub(crate) async fn measure(
     time_changes(&mut workspace, files, effort, report)
 }
 
-/// One file changes, again and again.
+/// Changes one file repeatedly.
 fn time_changes(
     workspace: &mut Workspace,
     files: usize,
@@ -108,7 +107,7 @@ fn time_changes(
     Ok(())
 }
 
-/// How long `work` took, and how much processor time of this process.
+/// Returns the wall time of `work` and the processor time of this process.
 fn time_work<T>(work: impl FnOnce() -> T) -> anyhow::Result<(Duration, Duration, T)> {
     let before = cpu_time()?;
     let started = Instant::now();
@@ -129,7 +128,7 @@ fn to_ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// Three levels of folders, as source trees have them.
+/// Three levels of folders, like a source tree.
 fn file_path(file: usize) -> String {
     let folder = file / FILES_PER_FOLDER;
     format!("area_{:02}/part_{:02}/unit_{:04}/file_{file:05}.rs", folder / 250, folder / 25 % 10, folder)
@@ -139,7 +138,7 @@ fn write_file(root: &Path, path: &str, round: usize, by: &str) -> io::Result<()>
     fs::write(root.join(path), format!("// Changed by a {by} in round {round}.\n"))
 }
 
-/// A repository of one commit, made without a work tree.
+/// Creates a repository with one commit, without a work tree.
 async fn make_source(source: &Path, files: usize) -> anyhow::Result<()> {
     fs::create_dir_all(source)?;
     git_with_stdin(&["init", "-q", "-b", "main", "."], source, Vec::new()).await?;
@@ -157,8 +156,8 @@ async fn make_source(source: &Path, files: usize) -> anyhow::Result<()> {
     git_with_stdin(&["fast-import", "--quiet", "--depth=0"], source, stream.into_bytes()).await
 }
 
-/// What git takes to write the same files, from what it takes to write one in [`CHECKED_OUT`] of them: whole
-/// folders, each file as good as any other. All of them again would be 50,000 files more to make and remove.
+/// Extrapolates git's time to write the same files from one in [`CHECKOUT_EVERY`] of them: whole folders,
+/// since all files are alike. Writing all of them would mean 50,000 more files to create and remove.
 async fn check_out(source: &Path, to: &Path, files: usize) -> anyhow::Result<f64> {
     git_with_stdin(&["read-tree", "main"], source, Vec::new()).await?;
     let written = files / CHECKOUT_EVERY;
@@ -169,7 +168,7 @@ async fn check_out(source: &Path, to: &Path, files: usize) -> anyhow::Result<f64
     let started = Instant::now();
     let prefix = format!("--prefix={}/", to.to_str().context("a folder whose name is text")?);
     git_with_stdin(&["checkout-index", "-q", &prefix, "--stdin"], source, paths.into_bytes()).await?;
-    // It stays until the end: ext4 is slow to make files where as many were just removed.
+    // Kept until the end: ext4 is slow to create files where as many were just removed.
     Ok(to_ms(started.elapsed()) * files as f64 / written as f64)
 }
 
@@ -187,7 +186,7 @@ struct WalkQueue {
     failed: Option<io::Error>,
 }
 
-/// Looks at the metadata of every entry below `root`; how many there are.
+/// Reads the metadata of every entry below `root`; returns the number of entries.
 fn stat_walk(root: &Path, threads: usize) -> io::Result<usize> {
     let state = Mutex::new(WalkQueue { pending: vec![root.to_owned()], ..WalkQueue::default() });
     let news = Condvar::new();
@@ -230,7 +229,7 @@ fn stat_folder(folder: &Path, below: &mut Vec<PathBuf>) -> io::Result<usize> {
     let mut seen = 0;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        // Through the handle of the folder, and not through links.
+        // Through the handle of the folder, and without following links.
         if entry.metadata()?.is_dir() {
             below.push(entry.path());
         }

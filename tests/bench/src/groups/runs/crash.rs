@@ -1,6 +1,7 @@
-//! How soon a run goes on after its process was killed with -9 in mid-turn: the supervisor notices,
-//! gives the lease back and takes it again, another process folds, restores, and asks the model again. And how soon the
-//! runs of a worker go on at another one after the worker itself was killed: nobody gives its leases back, they end.
+//! How soon a run continues after its process was killed with -9 in the middle of a turn: the supervisor
+//! notices, releases the lease and leases it again, and another process folds, restores, and calls the model
+//! again. Also how soon the runs of a killed worker continue on another one: their leases are not released,
+//! they expire.
 
 use std::time::{Duration, Instant};
 
@@ -22,14 +23,13 @@ use crate::{
     report::{BenchReport, EffortLevel, Samples},
 };
 
-/// The request at which the run is killed: it has files by then, and a model at work.
+/// The request at which the run is killed: it has files by that time, and a model call in progress.
 const KILL_AT_REQUEST: usize = 4;
 /// Turns of the run.
 const TURNS: usize = 6;
-/// What another worker may take beyond the lease's end.
+/// Time that another worker may take beyond the lease's expiry.
 const TAKEOVER_GRACE: Duration = Duration::from_secs(15);
 
-/// Measures.
 pub(crate) async fn measure(
     stage: &RunBench,
     effort: EffortLevel,
@@ -60,10 +60,10 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// Runs of the worker that is killed.
+/// Number of runs of the killed worker.
 const ORPHANED_RUNS: usize = 2;
 
-/// Measures what becomes of a killed worker's runs, with a coordinator and workers of its own.
+/// Measures the takeover of a killed worker's runs, with a separate coordinator and workers.
 pub(crate) async fn measure_worker_loss(
     site: &GroupSite,
     effort: EffortLevel,
@@ -85,7 +85,7 @@ pub(crate) async fn measure_worker_loss(
     for (_, name) in &tasks {
         stage.model.wait_for_requests(name, KILL_AT_REQUEST + 1).await?;
     }
-    // Not before: it would have taken them.
+    // Started only now: before, it would have leased them.
     let other =
         WorkerProcess::start_named("other", &site.create_subsite("other")?, &stage.coordinator, slots)
             .await?;
@@ -97,7 +97,7 @@ pub(crate) async fn measure_worker_loss(
             .model
             .wait_for_requests_within(name, KILL_AT_REQUEST + 2, lease * 2 + TAKEOVER_GRACE)
             .await?;
-        // While one was waited for the other went on.
+        // The other run continued while one was awaited.
         let again = marks.get(KILL_AT_REQUEST + 1).context("no request")?;
         ensure!(
             again.turn == KILL_AT_REQUEST,
@@ -108,7 +108,7 @@ pub(crate) async fn measure_worker_loss(
         let record = stage.wait_until_completed(*id).await?;
         ensure!(record.failures == 0 && record.runs == 1, "it is counted as a failure: {record:?}");
     }
-    // The last of them: until then something of the worker's lies about.
+    // The last of them, because until then files of the dead worker remain.
     let last = samples.percentile(100).context("no sample")?;
     report.set("worker_killed_to_running_ms", last);
     report.set("worker_killed_lease_ms", lease_ms as f64);

@@ -1,5 +1,5 @@
-//! Tasks with a run process each and the scripted model: how soon the first event of a run is there, and
-//! how many such tasks a worker finishes.
+//! Tasks with a run process each and the scripted model: the time until a run's first event, and the
+//! number of such tasks that a worker finishes.
 
 use anyhow::Context as _;
 use docket_schema::{
@@ -16,21 +16,20 @@ use crate::{
     report::{BenchReport, EffortLevel, Samples},
 };
 
-/// What the scripted model says. It changes something: a run that changes nothing is asked whether that is all.
+/// Script of the model. It changes a file, because a run without changes gets a confirmation question.
 const MODEL_SCRIPT: &str = r#"{"turns": [
     {"calls": [{"name": "create_file", "args": {"path": "note.txt", "content": "A note.\n"}}]},
     {"text": "The note is written."}
 ]}"#;
-/// Slots for each processor: runs wait for disk and model more than they compute.
+/// Slots per processor: runs wait for disk and model more than they compute.
 const SLOTS_PER_CPU: usize = 2;
 
-/// Slots of the worker that is measured.
+/// Returns the number of slots of the measured worker.
 pub(crate) fn worker_slots() -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     u32::try_from(cpus * SLOTS_PER_CPU).unwrap_or(u32::MAX)
 }
 
-/// Measures.
 pub(crate) async fn measure(
     stage: &RunBench,
     effort: EffortLevel,
@@ -58,7 +57,8 @@ fn scripted_task(script: BlobRef) -> TaskSpec {
     TaskSpec { script: Some(script), ..backlog::idle_task(model) }
 }
 
-/// From the submit of `count` tasks to the end of the last one, by the log's own instants.
+/// Measures from the submit of `count` tasks to the end of the last one, by the log's own
+/// timestamps.
 async fn time_drain(stage: &RunBench, script: BlobRef, count: usize) -> anyhow::Result<f64> {
     let request = SubmitRequest { tasks: vec![scripted_task(script); count], ids: None };
     let answer = stage.client.submit(&request).await.context("the submit failed")?;

@@ -1,5 +1,5 @@
-//! What a turn leaves in the store, late against early: one real run of many turns, its log and the
-//! blobs that each turn named first, weighed as they are stored.
+//! Storage per turn, late versus early: one real run of many turns, with its log and the blobs that
+//! each turn referenced first, measured as stored.
 
 use std::{collections::BTreeSet, ops::RangeInclusive, time::Duration};
 
@@ -19,20 +19,19 @@ use crate::{
     report::{BenchReport, EffortLevel},
 };
 
-/// Turns around the tenth, weighed together: equal turns differ by a few bytes.
+/// Turns around the tenth, averaged because equal turns differ by a few bytes.
 const EARLY_TURNS: RangeInclusive<u32> = 6..=15;
-/// As many, up to the last, are weighed against them.
+/// The same number of final turns is compared with them.
 const COMPARED_TURNS: u32 = 10;
-/// As the stores compress.
+/// The compression level of the stores.
 const ZSTD_LEVEL: i32 = 1;
-/// A run of a thousand turns that is not done by then hangs.
+/// A run of a thousand turns that takes longer has hung.
 const RUN_TIMEOUT: Duration = Duration::from_secs(100);
-/// Events read at once.
+/// Number of events per page.
 const PAGE_EVENTS: u32 = 1000;
-/// What a row holds beside the payload and the blob: hashes, numbers, instants.
+/// Size of a row without payload and blob: hashes, numbers, timestamps.
 const ROW_BYTES: usize = 150;
 
-/// Measures.
 pub(crate) async fn measure(
     site: &GroupSite,
     effort: EffortLevel,
@@ -75,7 +74,7 @@ async fn measure_on(stage: &RunBench, turns: u32, report: &mut BenchReport) -> a
     Ok(())
 }
 
-/// An event's row, and the blobs that nothing before it named.
+/// Returns the size of an event's row, and of the blobs first referenced by it.
 async fn stored_bytes(
     store: &dyn Store,
     event: &Envelope,
@@ -95,7 +94,7 @@ async fn stored_bytes(
     Ok(bytes)
 }
 
-/// Every hash that a payload names: of content out of line, and of files in snapshots.
+/// Collects every hash in a payload: of external content, and of files in snapshots.
 fn collect_blobs(value: &Value, out: &mut Vec<BlobHash>) {
     match value {
         Value::Object(fields) => {
@@ -111,15 +110,15 @@ fn collect_blobs(value: &Value, out: &mut Vec<BlobHash>) {
     }
 }
 
-/// A small file that differs from turn to turn by one line: what a late request has to carry is what takes
-/// the time here, and the smaller a turn is, the more would growth show.
+/// A small file that differs from turn to turn by one line. The size of late requests dominates the time
+/// here, and the smaller a turn is, the more visible is growth.
 fn file_text(turn: u32) -> String {
     let line = "    pub fn scaled(&self, people: u32, of: u32) -> Self { Self { value: self.value } }\n";
     format!("// Turn {turn:04}.\n{}", line)
 }
 
-/// By turns a file is made and read back, each turn as large as every other. Files of no language: linters
-/// take their time, and what they find is no part of what is weighed.
+/// Alternately creates a file and reads it back, so that all turns have the same size. The files are in no
+/// language, because linters take time and their findings are not part of the measurement.
 fn model_script(turns: u32) -> String {
     let turns = (1..=turns + 2).map(|turn| {
         let path = format!("src/part_{:04}.txt", turn.div_ceil(2));
@@ -140,12 +139,12 @@ mod tests {
 
     #[test]
     fn blob_hashes_are_found_anywhere_in_a_payload() {
-        let hash = BlobHash::of(b"x");
+        let hash = BlobHash::hash_bytes(b"x");
         let payload = json!({"changes": [{"path": "a", "entry": {"hash": hash.to_string(), "size": 1}}],
-            "text": {"blob": {"hash": BlobHash::of(b"y").to_string()}}, "hash": "no hash"});
+            "text": {"blob": {"hash": BlobHash::hash_bytes(b"y").to_string()}}, "hash": "no hash"});
         let mut found = Vec::new();
         collect_blobs(&payload, &mut found);
-        assert_eq!(found, [hash, BlobHash::of(b"y")]);
+        assert_eq!(found, [hash, BlobHash::hash_bytes(b"y")]);
     }
 
     #[test]

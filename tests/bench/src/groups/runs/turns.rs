@@ -1,8 +1,9 @@
-//! Runs as they really are: submitted over HTTP, leased by a real supervisor, carried out by a real run
-//! process against a made-up model. Cold start, harness time per turn, the whole run, memory.
+//! Real runs: submitted over HTTP, leased by a real supervisor, executed by a real run process against a
+//! synthetic model. Cold start, harness time per turn, total time, memory.
 //!
-//! Harness time of a turn = from the last byte of a model's answer to the head of the next request: what
-//! docket does in between is decide, append, run the tool, snapshot, append again, render, connect.
+//! The harness time of a turn is the time from the last byte of a model's response to the head of the
+//! next request. In between, docket decides, appends, runs the tool, takes a snapshot, appends again,
+//! renders and connects.
 
 use std::time::{Duration, Instant};
 
@@ -30,17 +31,18 @@ use crate::{
     report::{BenchReport, EffortLevel, Samples},
 };
 
-/// Turns of the run that is timed; the peers were measured with as many.
+/// Turns of the timed run; the peers were measured with as many.
 const TIMED_TURNS: usize = 30;
 /// More than any scenario here has.
 const TURNS_MAX: u32 = 300;
 /// Turns of a run with a long history: two messages each.
 const LONG_TURNS: usize = 280;
-/// From where on its history has 500 messages.
+/// Turn from which the history has 500 messages.
 const LONG_HISTORY_FROM: usize = 250;
-/// A task that is not done by then never will be.
+/// Time limit for a task.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often the end of a task is looked for. Its instant is the log's, not that of the look.
+/// Interval between checks for the end of a task. The measured time is the log's, not that of the
+/// check.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Coordinator, supervisor and model for runs.
@@ -53,14 +55,14 @@ pub(crate) struct RunBench {
 }
 
 impl RunBench {
-    /// Sets the stage: all of it idle, nothing leased.
+    /// Starts all of them, idle, with nothing leased.
     pub(crate) async fn start(site: &GroupSite, slots: u32) -> anyhow::Result<Self> {
         let served = ServedCoordinator::start(&site.folder).await?;
         let worker = WorkerProcess::start(site, &served, slots).await?;
         Self::from_parts(served, worker).await
     }
 
-    /// With a coordinator and a worker that are there.
+    /// Uses an existing coordinator and worker.
     pub(crate) async fn from_parts(served: ServedCoordinator, worker: WorkerProcess) -> anyhow::Result<Self> {
         let model = ModelServer::start().await?;
         let token = Secret::new(&served.token).context("the token is empty")?;
@@ -70,7 +72,7 @@ impl RunBench {
         Ok(Self { coordinator: served, worker, model, client, clock })
     }
 
-    /// Another worker in the place of the one that was there.
+    /// Replaces the worker with another one.
     pub(crate) fn replace_worker(self, worker: WorkerProcess) -> (WorkerProcess, Self) {
         let Self { coordinator: served, worker: before, model, client, clock } = self;
         (before, Self { coordinator: served, worker, model, client, clock })
@@ -80,7 +82,7 @@ impl RunBench {
         &self.coordinator.running
     }
 
-    /// Submits one task over HTTP; its id, and when the request was sent.
+    /// Submits one task over HTTP; returns its id and the time of the request.
     pub(crate) async fn submit(&self, spec: TaskSpec) -> anyhow::Result<(TaskId, Instant)> {
         let request = SubmitRequest { tasks: vec![spec], ids: None };
         let sent = Instant::now();
@@ -88,12 +90,12 @@ impl RunBench {
         Ok((answer.tasks.first().context("the submit answers no task")?.id, sent))
     }
 
-    /// Waits until the task has ended, and refuses any end but the good one.
+    /// Waits until the task has ended; any end other than completion is an error.
     pub(crate) async fn wait_until_completed(&self, task: TaskId) -> anyhow::Result<TaskRecord> {
         self.wait_until_completed_within(task, END_TIMEOUT).await
     }
 
-    /// As [`Stage::ended`], for a task that takes longer.
+    /// Like [`RunBench::wait_until_completed`], for a task that takes longer.
     pub(crate) async fn wait_until_completed_within(
         &self,
         task: TaskId,
@@ -117,7 +119,7 @@ impl RunBench {
         }
     }
 
-    /// Ends it all.
+    /// Shuts everything down.
     pub(crate) async fn shut_down(self) -> anyhow::Result<()> {
         let ended = self.worker.shut_down().await;
         self.coordinator.shut_down().await;
@@ -125,7 +127,7 @@ impl RunBench {
     }
 }
 
-/// A task for the made-up model.
+/// Builds a task for the synthetic model.
 pub(crate) fn model_task(model: ModelRef) -> TaskSpec {
     TaskSpec {
         settings: SettingsPatch { turns_max: Some(TURNS_MAX), ..SettingsPatch::default() },
@@ -133,7 +135,6 @@ pub(crate) fn model_task(model: ModelRef) -> TaskSpec {
     }
 }
 
-/// Measures.
 pub(crate) async fn measure(
     site: &GroupSite,
     effort: EffortLevel,
@@ -146,7 +147,7 @@ pub(crate) async fn measure(
 }
 
 async fn measure_on(stage: &RunBench, effort: EffortLevel, report: &mut BenchReport) -> anyhow::Result<()> {
-    // The first run warms caches up, and is looked at from outside in its last turn.
+    // The first run warms up caches; its memory is measured in its last turn.
     measure_memory(stage, report).await?;
     let files = ModelScenario { tool: ScenarioTool::Files, turns: TIMED_TURNS, hold_at: None };
     let (mut all, mut reads, mut writes) = (Samples::default(), Samples::default(), Samples::default());
@@ -174,7 +175,7 @@ async fn measure_on(stage: &RunBench, effort: EffortLevel, report: &mut BenchRep
     crash::measure(stage, effort, report).await
 }
 
-/// One run through; its requests, when it was submitted, and the task at its end.
+/// Runs one scenario; returns its requests, the time of its submit, and the finished task.
 async fn run_scenario(
     stage: &RunBench,
     name: &str,
@@ -185,7 +186,7 @@ async fn run_scenario(
     Ok((stage.model.marks(name), sent, record))
 }
 
-/// Turn, and milliseconds from the answer that made it to the next request.
+/// Returns each turn with the milliseconds from its response to the next request.
 fn turn_overheads(marks: &[RequestMark]) -> Vec<(usize, f64)> {
     let pairs = marks.iter().zip(marks.iter().skip(1));
     let times = pairs.filter_map(|(asked, next)| {
@@ -223,7 +224,7 @@ async fn time_sandboxed_run(
     Ok(())
 }
 
-/// Memory of supervisor and run process while the model holds its last answer back.
+/// Measures the memory of supervisor and run process while the model holds back its last response.
 async fn measure_memory(stage: &RunBench, report: &mut BenchReport) -> anyhow::Result<()> {
     let scenario =
         ModelScenario { tool: ScenarioTool::Files, turns: TIMED_TURNS, hold_at: Some(TIMED_TURNS) };
@@ -236,7 +237,7 @@ async fn measure_memory(stage: &RunBench, report: &mut BenchReport) -> anyhow::R
     let supervisor = process_stats::read_memory(stage.worker.pid()).context("the supervisor is gone")?;
     report.set("rss_supervisor_mb", supervisor.resident);
     let runs = process_stats::run_process_pids(stage.worker.pid())?;
-    let run = *runs.first().context("no run process stands under the supervisor")?;
+    let run = *runs.first().context("the supervisor has no run process")?;
     let memory = process_stats::read_memory(run).context("the run process is gone")?;
     report.set("rss_run_mb", memory.resident);
     match memory.private {
@@ -262,7 +263,7 @@ mod tests {
             arrived_at: at(came),
             answered_at: answered.map(at),
         };
-        // Turn 1 is asked again after a crash; its first answer never went.
+        // Turn 1 is requested again after a crash; its first response was never sent.
         let marks = [mark(0, 0, Some(1)), mark(1, 4, None), mark(1, 50, Some(51)), mark(2, 56, None)];
         assert_eq!(turn_overheads(&marks), [(0, 3.0), (1, 5.0)]);
     }

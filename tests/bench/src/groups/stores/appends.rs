@@ -1,5 +1,5 @@
-//! Appends at a store, against raw commits that take turns with them: 32 runs with a writer each, one
-//! run serial, one run with 32 appends under way, one run with 16 events an append.
+//! Appends to a store, alternating with raw commits: 32 runs with a writer each, one serial run, one
+//! run with 32 concurrent appends, one run with 16 events per append.
 
 use std::{
     collections::VecDeque,
@@ -29,16 +29,16 @@ use crate::{
     report::{BenchReport, EffortLevel, Samples, rate_per_second},
 };
 
-/// Writers, and appends under way on one run.
+/// Number of writers, and of concurrent appends to one run.
 pub(crate) const WRITERS: usize = 32;
-/// Runs that are stepped at once, as the peers were measured.
+/// Number of concurrent runs with which the peers were measured.
 const PEER_RUNS: usize = 50;
-/// Events of a larger append: what a turn of many calls holds.
+/// Events of a larger append, as in a turn with many calls.
 const EVENTS_PER_APPEND: usize = 16;
-/// Appends of a lone writer that are timed one by one.
+/// Number of individually timed appends of a lone writer.
 const LONE_APPENDS: usize = 200;
 
-/// Where the figures of a store go.
+/// Names of the figures of a store.
 pub(crate) struct AppendFigures {
     pub(crate) raw: &'static str,
     pub(crate) many: &'static str,
@@ -142,7 +142,8 @@ fn build_append(held: &LeasedRun, seq: Seq, events: Vec<NewEvent>, clock: &Clock
     }
 }
 
-/// Appends `events`, made beforehand as the raw commits' row is: what is measured is the store.
+/// Appends `events`, prepared in advance like the row of the raw commits, so that only the store is
+/// measured.
 pub(crate) async fn append_next(
     store: &dyn Store,
     clock: &Clock,
@@ -156,7 +157,7 @@ pub(crate) async fn append_next(
     Ok(())
 }
 
-/// One run, one append after the other; appends per second.
+/// One run, one append after the other; returns appends per second.
 async fn time_one_run(
     store: &Arc<dyn Store>,
     clock: &Clock,
@@ -193,7 +194,7 @@ async fn time_lone_appends(
     Ok(())
 }
 
-/// A writer for each run; appends per second of all.
+/// One writer per run; returns appends per second of all.
 pub(crate) async fn time_many_runs(
     store: &Arc<dyn Store>,
     clock: &Arc<Clock>,
@@ -222,7 +223,7 @@ pub(crate) async fn time_many_runs(
     Ok(rate_per_second(total, started.elapsed()))
 }
 
-/// One run, [`WRITERS`] appends under way; appends per second.
+/// One run with [`WRITERS`] concurrent appends; returns appends per second.
 async fn time_pipelined(
     store: &Arc<dyn Store>,
     clock: &Clock,
@@ -247,8 +248,8 @@ async fn time_pipelined(
     Ok(rate_per_second(count, started.elapsed()))
 }
 
-/// A future that was asked once. The store takes an append when its future is first asked, and the
-/// appends of one run must reach it in order.
+/// Polls a future once. The store accepts an append on the first poll, and the appends of one run
+/// must reach it in order.
 async fn poll_once(
     mut append: StoreFuture<'_, Result<AppendOutcome, AppendError>>,
 ) -> StoreFuture<'_, Result<AppendOutcome, AppendError>> {

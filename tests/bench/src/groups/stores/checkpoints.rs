@@ -1,5 +1,5 @@
-//! What copying SQLite's write-ahead log back costs those who append meanwhile: the slowest hundredth of
-//! appends at a store that does so, over the same at one that never does. Both take turns.
+//! The cost of checkpointing SQLite's write-ahead log for concurrent appends: the 99th percentile of
+//! append times at a store that checkpoints, relative to one that never does. The two alternate.
 
 use std::{
     path::Path,
@@ -23,7 +23,7 @@ use crate::{
     report::{BenchReport, EffortLevel, Samples},
 };
 
-/// Events of an append: enough that the log is begun anew several times.
+/// Events per append: enough that the log restarts several times.
 const EVENTS_PER_APPEND: usize = 16;
 
 struct CheckpointSide {
@@ -66,7 +66,7 @@ impl CheckpointSide {
     }
 }
 
-/// Measures, in `folder`.
+/// Measures in `folder`.
 pub(crate) async fn measure(
     folder: &Path,
     effort: EffortLevel,

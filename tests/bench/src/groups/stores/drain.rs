@@ -1,6 +1,6 @@
-//! Tasks that do nothing, at a store: submitted one by one and in bulk, leased and finished in
-//! large batches and one by one. Each task is three transitions with an event each: submitted, leased,
-//! completed, and the run's own end.
+//! Tasks that do nothing, at a store: submitted one by one and in bulk, leased and finished in large
+//! batches and one by one. Each task has three transitions with one event each (submitted, leased,
+//! completed), and the run's own end.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -22,22 +22,22 @@ use crate::{
     report::{BenchReport, EffortLevel, rate_per_second},
 };
 
-/// Tasks of a bulk submit.
+/// Tasks per bulk submit.
 const TASKS_PER_BULK_SUBMIT: usize = 1000;
-/// Leases of a large batch, and workers that take such.
+/// Leases per large batch, and number of workers that request such batches.
 const LEASES_PER_BATCH: u32 = 500;
 const BATCH_WORKERS: usize = 2;
-/// Submitters at the same time.
+/// Number of concurrent submitters.
 const CONCURRENT_SUBMITTERS: usize = 10;
-/// Leases of a request, and workers, beside a held snapshot.
+/// Leases per request, and number of workers, while a snapshot is held.
 const SNAPSHOT_BATCH: u32 = 10;
 const SNAPSHOT_WORKERS: usize = 4;
-/// Tasks that come and go each second while it is held for long.
+/// Tasks submitted and finished per second during a long-held snapshot.
 const SNAPSHOT_TASKS_PER_SECOND: usize = 500;
-/// Workers that take one task at a time.
+/// Number of workers that take one task at a time.
 const SINGLE_WORKERS: usize = 32;
 
-/// What the figures are called.
+/// Names of the figures.
 pub(crate) struct DrainFigures {
     submit_alone: &'static str,
     submit_ten: &'static str,
@@ -46,7 +46,7 @@ pub(crate) struct DrainFigures {
     one_by_one: &'static str,
 }
 
-/// At SQLite.
+/// On SQLite.
 pub(crate) const SQLITE: DrainFigures = DrainFigures {
     submit_alone: "submit_alone_per_s",
     submit_ten: "submit_ten_in_flight_per_s",
@@ -55,7 +55,7 @@ pub(crate) const SQLITE: DrainFigures = DrainFigures {
     one_by_one: "drain_one_by_one_per_s",
 };
 
-/// At PostgreSQL.
+/// On PostgreSQL.
 pub(crate) const POSTGRES: DrainFigures = DrainFigures {
     submit_alone: "submit_alone_per_s_postgres",
     submit_ten: "submit_ten_in_flight_per_s_postgres",
@@ -64,7 +64,6 @@ pub(crate) const POSTGRES: DrainFigures = DrainFigures {
     one_by_one: "drain_one_by_one_per_s_postgres",
 };
 
-/// Measures.
 pub(crate) async fn measure(
     store: &Arc<dyn Store>,
     names: &DrainFigures,
@@ -101,8 +100,9 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// Measures leases at PostgreSQL beside a snapshot that somebody holds, as a long query does: what was leased and finished
-/// since then cannot be cleaned up. It is held for `hold` at least, while tasks come and go.
+/// Measures leases on PostgreSQL while another session holds a snapshot, as a long query does, so that tasks
+/// leased and finished since then cannot be cleaned up. The snapshot is held for at least `hold`, while tasks
+/// are submitted and finished.
 pub(crate) async fn measure_with_held_snapshot(
     store: &Arc<dyn Store>,
     raw: &mut RawCommits,
@@ -147,7 +147,7 @@ async fn time_lone_submits(
     Ok((count, started.elapsed()))
 }
 
-/// `workers` take `batch` tasks at a time until `count` are finished; tasks per second.
+/// `workers` take `batch` tasks at a time until `count` are finished; returns tasks per second.
 async fn time_drain(
     store: &Arc<dyn Store>,
     clock: &Arc<Clock>,
@@ -184,9 +184,9 @@ async fn time_drain(
     Ok(rate_per_second(count as u64, started.elapsed()))
 }
 
-/// Takes up to `batch` of what is left.
+/// Takes up to `batch` of the remaining tasks.
 fn take_share(left: &Mutex<usize>, batch: u32) -> u32 {
-    // Nothing panics under the lock.
+    // No code panics while holding the lock.
     let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
     let share = u32::try_from(*left).unwrap_or(u32::MAX).min(batch);
     *left -= share as usize;

@@ -1,4 +1,4 @@
-//! A store full of finished runs beside an empty one: what was done long ago must not slow what is done now. The runs
+//! A store full of finished runs compared with an empty one: old runs must not slow down new work. The runs
 //! are real: submitted, leased, appended to and ended through the store.
 
 use std::{sync::Arc, time::Instant};
@@ -23,14 +23,14 @@ use crate::{
     report::{BenchReport, EffortLevel, Samples},
 };
 
-/// Turns of a finished run: some hundred events.
+/// Turns of a finished run: about a hundred events.
 const TURNS_PER_RUN: u32 = 24;
-/// Runs that are filled at the same time.
+/// Number of runs filled concurrently.
 const CONCURRENT_RUNS: usize = 500;
-/// Events of one append while filling.
+/// Events per append while filling.
 const EVENTS_PER_APPEND: usize = 34;
 
-/// What the figures are called.
+/// Names of the figures.
 pub(crate) struct FinishedFigures {
     lease: &'static str,
     append: &'static str,
@@ -38,7 +38,7 @@ pub(crate) struct FinishedFigures {
     events: &'static str,
 }
 
-/// At SQLite.
+/// On SQLite.
 pub(crate) const SQLITE: FinishedFigures = FinishedFigures {
     lease: "finished_lease_ratio",
     append: "finished_append_ratio",
@@ -46,7 +46,7 @@ pub(crate) const SQLITE: FinishedFigures = FinishedFigures {
     events: "finished_events",
 };
 
-/// At PostgreSQL.
+/// On PostgreSQL.
 pub(crate) const POSTGRES: FinishedFigures = FinishedFigures {
     lease: "finished_lease_ratio_postgres",
     append: "finished_append_ratio_postgres",
@@ -54,7 +54,7 @@ pub(crate) const POSTGRES: FinishedFigures = FinishedFigures {
     events: "finished_events_postgres",
 };
 
-/// Fills `full` with `runs` finished runs, then measures both in turns.
+/// Fills `full` with `runs` finished runs, then measures both stores, alternating.
 pub(crate) async fn measure(
     empty: &Arc<dyn Store>,
     full: &Arc<dyn Store>,
@@ -84,7 +84,7 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// How many events the runs have in all.
+/// Returns the total number of events of the runs.
 async fn fill_store(store: &Arc<dyn Store>, clock: &Clock, runs: usize) -> anyhow::Result<usize> {
     let mut events = 0;
     let mut done = 0;
@@ -103,7 +103,7 @@ async fn fill_store(store: &Arc<dyn Store>, clock: &Clock, runs: usize) -> anyho
     Ok(events)
 }
 
-/// A run from its first event to its last.
+/// Writes a run from its first event to its last.
 async fn write_full_run(store: &Arc<dyn Store>, clock: &Clock, mut held: LeasedRun) -> anyhow::Result<usize> {
     let events = synthetic_events::run_events(held.task, held.run, IncarnationId(held.run.0), TURNS_PER_RUN);
     for part in events.chunks(EVENTS_PER_APPEND) {
@@ -121,7 +121,7 @@ async fn write_full_run(store: &Arc<dyn Store>, clock: &Clock, mut held: LeasedR
     Ok(events.len() + 1)
 }
 
-/// One of the two stores, and what it took there.
+/// One of the two stores, and its measurements.
 struct MeasuredStore {
     worker: BenchWorker,
     run: LeasedRun,
@@ -156,7 +156,7 @@ impl MeasuredStore {
         let done = store.append(appended).await.context("an append was refused")?;
         self.appends.push_ms(began.elapsed());
         self.run.seq = done.head.seq;
-        // What `docket ps` asks for by default, and what is open.
+        // The default query of `docket ps`, and open tasks.
         let began = Instant::now();
         store.list_tasks(TaskQuery { limit: Some(20), ..TaskQuery::default() }).await?;
         store.list_queues().await?;

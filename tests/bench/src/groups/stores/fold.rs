@@ -1,4 +1,5 @@
-//! Fold, chain and verify speed: on a made-up run in memory, and on the same run read back from a store.
+//! Speed of fold, chain and verification: on a synthetic run in memory, and on the same run read from a
+//! store.
 
 use std::{
     sync::Arc,
@@ -26,13 +27,13 @@ use crate::{
     report::{BenchReport, EffortLevel, Samples, rate_per_second},
 };
 
-/// Turns of the made-up run: some 10,000 events.
+/// Turns of the synthetic run: about 10,000 events.
 pub(crate) const TURNS: u32 = 2260;
 
-/// Verifications timed together: the kernel counts processor time in hundredths of a second.
+/// Number of verifications timed together: the kernel counts processor time in hundredths of a
+/// second.
 const VERIFICATIONS: u32 = 5;
 
-/// Measures.
 pub(crate) async fn measure(
     store: &Arc<dyn Store>,
     effort: EffortLevel,
@@ -50,7 +51,7 @@ pub(crate) async fn measure(
     let (mut reads, mut verifies, mut costs) = (Samples::default(), Samples::default(), Samples::default());
     let count = log.len() as u64;
     for _ in 0..effort.folds() {
-        // Long work of the processor, away from the runtime's threads.
+        // Long CPU-bound work, kept off the runtime's threads.
         let of_round = Arc::clone(&log);
         let (folded, chained) = tokio::task::spawn_blocking(move || time_in_memory(&of_round)).await??;
         folds.push(rate_per_second(count, folded));
@@ -62,7 +63,7 @@ pub(crate) async fn measure(
         verifies.push(rate_per_second(count, verified));
         costs.push(cpu_ms * 1000.0 / count as f64);
     }
-    // The same work each time, without waiting: what makes a round slower is somebody else's.
+    // Each round does the same work without waiting, so only other processes make one slower.
     report.set_percentile("fold_events_per_s", &folds, 100);
     report.set_percentile("chain_events_per_s", &chains, 100);
     report.set_percentile("read_events_per_s", &reads, 50);
@@ -114,8 +115,8 @@ fn time_in_memory(log: &[Envelope]) -> anyhow::Result<(Duration, Duration)> {
     Ok((folded, started.elapsed()))
 }
 
-/// Reads all pages; then verifies the stream as the store does it: read, chained and folded, one page ahead.
-/// The times of both, and the processor time of the second, in milliseconds.
+/// Reads all pages, then verifies the stream like the store does: reads, chains and folds one page ahead.
+/// Returns both times and the processor time of the second, in milliseconds.
 async fn time_from_store(
     store: &Arc<dyn Store>,
     held: LeasedRun,

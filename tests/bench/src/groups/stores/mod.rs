@@ -1,4 +1,4 @@
-//! Groups at a store: appends, tasks that do nothing, full stores, the fold of a log.
+//! Groups that measure a store: appends, tasks that do nothing, full stores, folding a log.
 
 pub(crate) mod appends;
 pub(crate) mod checkpoints;

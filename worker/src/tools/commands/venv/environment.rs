@@ -1,20 +1,20 @@
-//! Where the environment is. What it holds can be made again and is nobody's work: snapshots leave it out
-//! (`workspace/snapshot/ignored.rs`), and so does git.
+//! Location of the virtual environment. Its contents can be recreated and are not part of the work: snapshots
+//! (`workspace/snapshot/ignored.rs`) and git leave it out.
 
 use docket_schema::content::WorkspacePath;
 
 pub(super) use crate::workspace::VENV_FOLDER as FOLDER;
 
-/// The file that is made in it last: without it the making broke off, and nobody knows what is lacking.
+/// Marker file created last: if it is missing, the environment is incomplete in an unknown way.
 pub(super) const COMPLETE_MARKER: &str = ".docket-whole";
 
-/// Whether there is one.
+/// Whether a complete environment exists.
 pub(super) fn has_environment(root: &cap_std::fs::Dir) -> bool {
-    // One of before the mark has pip's program, which is made last of all that is made by itself.
+    // Environments older than the marker have pip's program, which is created last.
     [COMPLETE_MARKER, "bin/pip"].iter().any(|name| root.symlink_metadata(format!("{FOLDER}/{name}")).is_ok())
 }
 
-/// The words that make commands in `cwd` find its programs first.
+/// Shell prefix that puts the environment's programs first for commands in `cwd`.
 pub(super) fn activation_prefix(cwd: Option<&WorkspacePath>) -> String {
     let up = cwd.map_or(String::new(), |cwd| "../".repeat(cwd.components().count()));
     format!(

@@ -1,4 +1,4 @@
-//! `venv_install`: packages into the environment, which is made where it is not there.
+//! `venv_install`: installs packages into the environment, creating it if necessary.
 
 use super::{
     super::shell_tool::{self, ShellToolCall, ShellToolEffect},
@@ -39,12 +39,12 @@ fn install_script(context: ToolContext<'_>, args: &VenvInstallArgs) -> Result<St
     let mut shell = format!(
         "set -e\n\
          if [ -L {FOLDER} ]; then echo '{FOLDER} is a link, and no environment is made behind one' >&2; exit 1; fi\n\
-         if [ ! -f {FOLDER}/{WHOLE} ] && [ ! -x {FOLDER}/bin/pip ]; then rm -rf {FOLDER}; mkdir {FOLDER}; printf '*\\n' > {FOLDER}/.gitignore; \
+         if [ ! -f {FOLDER}/{COMPLETE_MARKER} ] && [ ! -x {FOLDER}/bin/pip ]; then rm -rf {FOLDER}; mkdir {FOLDER}; printf '*\\n' > {FOLDER}/.gitignore; \
          python3 -m venv {FOLDER}; : > {FOLDER}/{COMPLETE_MARKER}; echo 'made the environment {FOLDER}'; fi\n"
     );
     if !words.is_empty() {
-        // A call that policy gives the network finds a proxy in its environment; without, pip would wait for what
-        // cannot come.
+        // A call with network access has a proxy in its environment; otherwise pip would wait for a connection that
+        // cannot succeed.
         shell.push_str(&format!(
             "alone='--no-index --no-build-isolation'; if [ -n \"${{https_proxy:-}}\" ]; then alone=; fi\n\
              PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_CONFIG_FILE=/dev/null exec {FOLDER}/bin/python -m pip \
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::tools::testing::{TestWorkspace, has_program};
 
-    /// A package that pip installs without building anything and without the network: a wheel, made by hand.
+    /// A handmade wheel, which pip installs without a build and without the network.
     pub(in super::super) fn build_wheel(w: &mut TestWorkspace) {
         let line = r#"mkdir -p wheels && python3 - <<'E'
 import zipfile
@@ -95,16 +95,16 @@ E"#;
             let out = w.call_tool("venv_run", json!({"command": line, "cwd": cwd}));
             assert!(out.text().contains("hello from the wheel True"), "{}", out.text());
         }
-        // git leaves it out by itself.
+        // git leaves it out without configuration.
         let told =
             w.call_tool("run_command", json!({"command": "git init -q . && git add -A && git ls-files"}));
         assert!(!told.text().contains(FOLDER), "{}", told.text());
-        // What is not of the workspace cannot come from anywhere, and nobody waits for it.
+        // Packages outside the workspace are unreachable, and the call does not wait for them.
         let out = w.call_tool(NAME, json!({"packages": ["surely-there-is-no-such-package"]}));
         assert!(out.is_error && out.text().contains("No matching distribution"), "{}", out.text());
     }
 
-    /// An interpreter is there long before pip: where a worker died between them, it is made anew.
+    /// The interpreter exists long before pip: if a worker died in between, the environment is recreated.
     #[test]
     fn incomplete_environment_is_recreated() {
         let mut w = TestWorkspace::new(&[]);

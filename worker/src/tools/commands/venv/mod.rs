@@ -1,6 +1,6 @@
-//! The tools of the wide set for a virtual environment of Python: one, in a folder that no snapshot holds.
+//! Tools of the wide set for a Python virtual environment: a single one, in a folder that is in no snapshot.
 //!
-//! There is no tool to make one: `venv_install` does where it is not there, with or without packages.
+//! There is no tool to create it: `venv_install` does so if necessary, with or without packages.
 
 mod environment;
 

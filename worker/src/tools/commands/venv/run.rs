@@ -1,4 +1,4 @@
-//! `venv_run`: a shell line whose programs are those of the environment first.
+//! `venv_run`: runs a shell line with the environment's programs first.
 
 use super::{
     super::run_command,
@@ -6,12 +6,12 @@ use super::{
 };
 use crate::tools::context::tool_context::{ToolContext, ToolOutcome};
 
-pub(crate) use crate::calls::{CommandArgs as Args, VENV_RUN as NAME};
+pub(crate) use crate::calls::{CommandArgs, VENV_RUN as NAME};
 
 pub(crate) const DESCRIPTION: &str = "Runs a shell line as run_command does, with the programs and packages \
     of the workspace's Python environment (venv_install) first.";
 
-pub(crate) async fn run(context: ToolContext<'_>, args: Args) -> ToolOutcome {
+pub(crate) async fn run(context: ToolContext<'_>, args: CommandArgs) -> ToolOutcome {
     if !has_environment(context.root) {
         return ToolOutcome::error(NAME, "there is no Python environment here: venv_install makes it");
     }

@@ -1,4 +1,4 @@
-//! `append_file`: text behind what a file holds.
+//! `append_file`: appends text to a file.
 
 use docket_schema::ids::BlobHash;
 use schemars::JsonSchema;
@@ -50,10 +50,10 @@ async fn append_text(context: ToolContext<'_>, args: &AppendFileArgs) -> Result<
     let head = format!("added {} lines to {path}\n{remark}", args.content.lines().count());
     let mut out = outcome_with_diff(&head, &path.to_string(), &before, &after);
     out.facts.changed.push(path.clone());
-    Ok(out.with_seen_file(path.clone(), BlobHash::of(&bytes)))
+    Ok(out.with_seen_file(path.clone(), BlobHash::hash_bytes(&bytes)))
 }
 
-/// `content` behind `before`: on a line of its own, with the line ends that the file has.
+/// Appends `content` to `before` on a new line, using the file's line endings.
 fn append_with_line_ending(before: &[u8], content: &str) -> Vec<u8> {
     let has_crlf = before.windows(2).any(|pair| pair == b"\r\n");
     let is_crlf = has_crlf && before.iter().filter(|byte| **byte == b'\n').count() == count_crlf(before);

@@ -1,4 +1,4 @@
-//! `copy_file`: a file once more under another name.
+//! `copy_file`: copies a file to another path.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -61,7 +61,7 @@ mod tests {
         w.call_tool("read_file", json!({"path": "run.sh"}));
         let out = w.call_tool(NAME, json!({"from": "run.sh", "to": "bin/again.sh"}));
         assert!(!out.is_error, "{}", out.text());
-        // Set-id bits are not handed on.
+        // Set-id bits are not copied.
         assert_eq!(
             (w.read_file("bin/again.sh").as_str(), w.file_mode("bin/again.sh")),
             ("#!/bin/sh\n", 0o755)

@@ -1,4 +1,4 @@
-//! `delete_file`: a file, a link, or a folder and what it holds.
+//! `delete_file`: deletes a file, a link, or a folder with its contents.
 
 use docket_schema::{
     content::WorkspacePath,
@@ -50,7 +50,7 @@ fn delete_path(context: ToolContext<'_>, args: &DeleteFileArgs) -> Result<ToolOu
         let whole = ToolUse { call: CallId::for_runtime(0), name: NAME.to_owned(), args, malformed: None };
         path_operations::check_folder_files(context, &below, &whole, one, ("deleted", "delete"))?;
         if let Err(error) = path_operations::remove_folder(context.root, &path) {
-            // How far it came nobody knows.
+            // How far the deletion got is unknown.
             return Ok(ToolOutcome::error_midway(NAME, error.to_string()));
         }
         let mut out = ToolOutcome::ok(format!("deleted the folder {path}, {holds} names in it"));
@@ -58,8 +58,8 @@ fn delete_path(context: ToolContext<'_>, args: &DeleteFileArgs) -> Result<ToolOu
         return Ok(out);
     }
     path_operations::refuse_config_file(&path, "deleted")?;
-    // Bound to what was read, where it was: somebody else's change is looked at before it goes. What nobody read is no part of
-    // the proposal, and the snapshot before this call keeps it.
+    // A file that was read must be unchanged at its path: someone else's change must be read before it is deleted.
+    // Files that were never read are not bound to a hash; the snapshot before this call keeps them.
     if let Some(read) = context.read_set.get(&path)
         && meta.is_file()
         && load_file(context.root, &path).is_ok_and(|now| now.hash != *read)
@@ -89,7 +89,7 @@ mod tests {
         let out = w.call_tool(NAME, json!({"path": "d/", "recursive": true}));
         assert!(!out.is_error && out.facts.may_have_changed_tree, "{}", out.text());
         assert_eq!(w.file_names(), ["keep/z"]);
-        // Again, as a recovery would on a workspace that is restored: it is told plainly.
+        // A repeated call, as after a recovery with a restored workspace, is reported plainly.
         assert!(w.call_tool(NAME, json!({"path": "d"})).text().contains("does not exist"));
     }
 

@@ -1,4 +1,4 @@
-//! `make_folder`: a folder and those above it.
+//! `make_folder`: creates a folder and its parents.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -33,7 +33,7 @@ fn make_folder(context: ToolContext<'_>, args: &MakeFolderArgs) -> Result<ToolOu
         Err(_) => {}
     }
     if let Err(error) = path_operations::make_folder(context.root, &path) {
-        // Some of those above it may be there by now.
+        // Some parent folders may have been created already.
         return Ok(ToolOutcome::error_midway(NAME, error.to_string()));
     }
     let mut out = ToolOutcome::ok(format!("made {path}"));

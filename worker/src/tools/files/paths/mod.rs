@@ -1,7 +1,7 @@
-//! The file tools of the wide set that the core does not have: whole files, names, folders.
+//! File tools of the wide set: whole files, names and folders.
 //!
-//! What they write goes through the [envelope](super::envelope); names are changed beneath folders that no link leads
-//! out of, and never git's own or docket's.
+//! They write through a [proposal](super::proposal). Names are changed only below folders that no link leads out of,
+//! and never inside git's or docket's own folders.
 
 mod path_operations;
 

@@ -1,4 +1,4 @@
-//! `move_file`: another name for a file or a folder.
+//! `move_file`: renames a file or a folder.
 
 use std::{ffi::OsStr, path::Path};
 
@@ -49,13 +49,13 @@ async fn move_path(context: ToolContext<'_>, args: &MoveFileArgs) -> Result<Tool
         return move_folder(context, args, (&from, &to));
     }
     path_operations::refuse_config_file(&from, "moved away")?;
-    // What cannot be read whole is no source.
+    // A file that cannot be read in full is not source code.
     let loaded = if meta.is_file() { load_file(context.root, &from).ok() } else { None };
     let remark = match &loaded {
         Some(loaded) => check_renamed_syntax(context, &from, &to, &loaded.bytes).await?,
         None => String::new(),
     };
-    // Bound to what was read: a file that is another by now is looked at first.
+    // A file that was read must be unchanged: otherwise it must be read again first.
     let hash = match (context.read_set.get(&from), meta.is_file()) {
         (Some(read), true) => {
             let now = load_file(context.root, &from).map_err(|error| error.to_string())?.hash;
@@ -69,7 +69,7 @@ async fn move_path(context: ToolContext<'_>, args: &MoveFileArgs) -> Result<Tool
         (Some(_) | None, _) => None,
     };
     if let Err(error) = path_operations::rename_path(context.root, &from, &to) {
-        // The folders above its new place may be there by now.
+        // The parent folders of the target may have been created already.
         return Ok(ToolOutcome::error_midway(NAME, error.to_string()));
     }
     let mut out = ToolOutcome::ok(format!("moved {from} to {to}\n{remark}").trim_end());
@@ -80,7 +80,7 @@ async fn move_path(context: ToolContext<'_>, args: &MoveFileArgs) -> Result<Tool
     })
 }
 
-/// Moves a folder, and what was read in it stays read.
+/// Moves a folder; files read inside it still count as read.
 fn move_folder(
     context: ToolContext<'_>,
     args: &MoveFileArgs,
@@ -108,11 +108,11 @@ fn move_folder(
     Ok(read.fold(out, |out, (path, hash)| out.with_seen_file(path, hash)))
 }
 
-/// The dry run of a file that gets another name: what the new one's language says of it (E9). Under one language it is
-/// no worse than it was.
+/// Dry run of renaming a file (E9): checks its syntax in the language of the new name. If the language stays the
+/// same, it is no worse than before.
 ///
 /// # Errors
-/// The refusal, for the model.
+/// Returns the refusal for the model.
 pub(super) async fn check_renamed_syntax(
     context: ToolContext<'_>,
     from: &WorkspacePath,
@@ -124,7 +124,7 @@ pub(super) async fn check_renamed_syntax(
     syntax_check::check_edit_syntax(context, to, before, bytes).await
 }
 
-/// Both paths, and nothing at the second.
+/// Returns both paths, provided that the target does not exist.
 pub(super) fn source_and_target(
     context: ToolContext<'_>,
     from: &str,

@@ -1,5 +1,5 @@
-//! Names changed, made and removed beneath the workspace's handle: no link is followed, nothing that stands in the way
-//! is replaced, and what is protected is not touched, nor a folder that holds it.
+//! Renames, creates and removes paths below the workspace's handle. No link is followed, nothing existing is
+//! replaced, and protected paths, as well as folders that contain them, are not touched.
 
 use cap_std::fs::{Dir, Metadata};
 use docket_schema::{content::WorkspacePath, ids::BlobHash, message::ToolUse};
@@ -20,34 +20,34 @@ use crate::{
     },
 };
 
-/// Names of a folder that one call moves or removes at most: beyond it a command says more plainly what is meant.
+/// Most names in a folder that one call may move or remove; beyond that a command states the intent more clearly.
 pub(super) const FOLDER_NAMES_MAX: usize = 2000;
 
-/// What stands under a path; the link itself, where it is one.
+/// Metadata of a path; of the link itself if it is one.
 pub(super) fn metadata_no_follow(root: &Dir, path: &WorkspacePath) -> Result<Metadata, FileError> {
     let (dir, name) = open_writable_parent(root, path, ParentFolders::MustExist)?;
     dir.symlink_metadata(&name).map_err(|error| FileError::from_io(path, error))
 }
 
-/// The same for whoever changes nothing: git's own folder may be looked at.
+/// Metadata for read-only callers, which may also inspect git's own folder.
 pub(super) fn metadata_allow_git(root: &Dir, path: &WorkspacePath) -> Result<Metadata, FileError> {
     let (dir, name) = open_parent(root, path, ParentFolders::MustExist)?;
     dir.symlink_metadata(&name).map_err(|error| FileError::from_io(path, error))
 }
 
-/// What lies below a folder.
+/// The names below a folder.
 #[derive(Debug, Default)]
 pub(super) struct FolderNames {
-    /// How many names in all.
+    /// Number of names, folders included.
     pub(super) name_count: usize,
-    /// All of them but the folders.
+    /// All names except folders.
     pub(super) files: Vec<WorkspacePath>,
 }
 
-/// The names below a folder.
+/// Lists the names below a folder.
 ///
 /// # Errors
-/// For the model: it holds what is protected, or too much.
+/// For the model: the folder contains a protected path or too many names.
 pub(super) fn list_folder_names(root: &Dir, folder: &WorkspacePath) -> Result<FolderNames, String> {
     let mut left = vec![folder.clone()];
     let mut found = FolderNames::default();
@@ -74,12 +74,14 @@ pub(super) fn list_folder_names(root: &Dir, folder: &WorkspacePath) -> Result<Fo
     Ok(found)
 }
 
-/// What holds for one file holds for each that goes with its folder: policy speaks of it, a configuration stays where it is
-/// read, and what was read is still what it was (E9). Answers the files that were read, with their hashes.
+/// Applies the rules for a single file to each file in a folder: the policy allows it, configuration files stay where
+/// they are, and files that were read are unchanged (E9). Returns the files that were read, with their hashes.
+///
+/// `whole` is the call for the folder, `one` builds the arguments of the equivalent call for a file in it, `how` and
+/// `act` word the refusal.
 ///
 /// # Errors
-/// The refusal, for the model. `whole` is the call for the folder, `one` what it comes to for a file in it, `done` what is
-/// done with it.
+/// Returns the refusal for the model.
 pub(super) fn check_folder_files(
     context: ToolContext<'_>,
     below: &FolderNames,
@@ -110,17 +112,18 @@ pub(super) fn check_folder_files(
                     "`{path}` changed on disk since it was read: read it again, then {act} its folder"
                 ));
             }
-            // It is no file any more, and goes as what it is.
+            // It is no longer a regular file, and is treated as what it is now.
             Err(_) => {}
         }
     }
     Ok(read)
 }
 
-/// Refuses to take a configuration from where it is read: what is made in its place would replace it whole.
+/// Refuses to remove a configuration file from its place: a file created there afterwards would replace it as a
+/// whole.
 ///
 /// # Errors
-/// The refusal, for the model.
+/// Returns the refusal for the model.
 pub(super) fn refuse_config_file(path: &WorkspacePath, how: &str) -> Result<(), String> {
     if !is_config_file(path) {
         return Ok(());
@@ -131,11 +134,11 @@ pub(super) fn refuse_config_file(path: &WorkspacePath, how: &str) -> Result<(), 
     ))
 }
 
-/// Gives what stands at `from` the name `to`, which nothing has; makes the folders above it.
+/// Renames `from` to the unused name `to` and creates its parent folders.
 pub(super) fn rename_path(root: &Dir, from: &WorkspacePath, to: &WorkspacePath) -> Result<(), FileError> {
     let (from_dir, from_name) = open_writable_parent(root, from, ParentFolders::MustExist)?;
     let (to_dir, to_name) = open_writable_parent(root, to, ParentFolders::Create)?;
-    // Never over what appeared in the meantime.
+    // Never replaces an entry that appeared in the meantime.
     let flags = RenameFlags::RENAME_NOREPLACE;
     renameat2(&from_dir, from_name.as_os_str(), &to_dir, to_name.as_os_str(), flags).map_err(|errno| {
         match errno {
@@ -151,15 +154,15 @@ pub(super) fn remove_file(root: &Dir, path: &WorkspacePath) -> Result<(), FileEr
     dir.remove_file(&name).map_err(|error| FileError::from_io(path, error))
 }
 
-/// Removes a folder and what it holds.
+/// Removes a folder and its contents.
 pub(super) fn remove_folder(root: &Dir, path: &WorkspacePath) -> Result<(), FileError> {
     let (dir, name) = open_writable_parent(root, path, ParentFolders::MustExist)?;
     dir.remove_dir_all(&name).map_err(|error| FileError::from_io(path, error))
 }
 
-/// Makes a folder, and those above it.
+/// Creates a folder and its parents.
 pub(super) fn make_folder(root: &Dir, path: &WorkspacePath) -> Result<(), FileError> {
-    // The folders above a name in it.
+    // Creates the parents of a name inside it, and thereby the folder.
     let below = WorkspacePath::new(format!("{path}/x")).ok_or_else(|| PathError(path.to_string()))?;
     open_writable_parent(root, &below, ParentFolders::Create).map(drop)
 }

@@ -1,4 +1,4 @@
-//! `write_file`: a whole file, new or in place of one that was read.
+//! `write_file`: writes a whole file, new or in place of one that was read.
 
 use docket_schema::{content::WorkspacePath, ids::BlobHash, tool::LineCounts};
 use schemars::JsonSchema;
@@ -62,7 +62,7 @@ async fn write_new_file(
     );
     out.facts.lines = Some(LineCounts { added: u32::try_from(lines).unwrap_or(u32::MAX), removed: 0 });
     out.facts.changed.push(path.clone());
-    Ok(out.with_seen_file(path.clone(), BlobHash::of(content.as_bytes())))
+    Ok(out.with_seen_file(path.clone(), BlobHash::hash_bytes(content.as_bytes())))
 }
 
 async fn replace_read_file(
@@ -77,13 +77,13 @@ async fn replace_read_file(
     let after = encode_edited(path, encoding, content.as_bytes())?;
     if after == proposal.old_bytes() {
         let same = ToolOutcome::ok(format!("`{path}` already reads so: nothing was changed"));
-        return Ok(same.with_seen_file(path.clone(), BlobHash::of(&after)));
+        return Ok(same.with_seen_file(path.clone(), BlobHash::hash_bytes(&after)));
     }
     proposal.commit(&after).map_err(|error| error.to_string())?;
     let head = format!("wrote {path} ({} lines, {} bytes)\n{remark}", content.lines().count(), after.len());
     let mut out = outcome_with_diff(&head, &path.to_string(), &before, content.as_bytes());
     out.facts.changed.push(path.clone());
-    Ok(out.with_seen_file(path.clone(), BlobHash::of(&after)))
+    Ok(out.with_seen_file(path.clone(), BlobHash::hash_bytes(&after)))
 }
 
 #[cfg(test)]
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(w.read_file("file"), "x");
     }
 
-    /// Whichever name comes last is refused, by every tool that writes names.
+    /// Every tool that creates names refuses the last one, in whatever order they are created.
     #[test]
     fn no_tool_turns_a_folder_into_a_repository() {
         for (there, last) in [

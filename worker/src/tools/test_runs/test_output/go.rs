@@ -1,10 +1,10 @@
-//! `go test -v`.
+//! Parses the output of `go test -v`.
 
 use docket_schema::tool::TestCounts;
 
 use super::text::{count_lines, join_block};
 
-/// Tests of their own only: a test's parts stand indented below it and are part of it.
+/// Counts top-level tests only: subtests are indented below them and belong to them.
 pub(super) fn parse_counts(lines: &[&str]) -> Option<TestCounts> {
     let of = |mark: &str| count_lines(lines, |line| line.starts_with(mark));
     let package = |line: &str| line.starts_with("FAIL\t");
@@ -12,7 +12,7 @@ pub(super) fn parse_counts(lines: &[&str]) -> Option<TestCounts> {
         |line: &str| package(line) && (line.ends_with("[build failed]") || line.ends_with("[setup failed]"));
     let broken = count_lines(lines, unbuilt);
     let failed = of("--- FAIL: ");
-    // A package that failed without a failed test died: of its time limit, or of a panic outside of any.
+    // A package that failed without a failed test crashed: by its time limit or a panic outside of any test.
     let died = if failed == 0 { count_lines(lines, package).saturating_sub(broken) } else { 0 };
     let counts = TestCounts {
         passed: of("--- PASS: "),
@@ -41,7 +41,7 @@ pub(super) fn first_failure(lines: &[&str]) -> Option<String> {
     })
 }
 
-/// A panic outside of a test that could be told as failed: with the test that was running.
+/// The output of a panic that is not attributed to a failed test, with the test that was running.
 fn panic_output(lines: &[&str]) -> Option<String> {
     let first = lines.iter().position(|line| line.starts_with("panic: "))?;
     lines.iter().find(|line| line.starts_with("FAIL\t"))?;
@@ -56,7 +56,7 @@ pub(super) fn build_failure(lines: &[&str]) -> Option<String> {
     Some(join_block(lines, first, |line| line.starts_with("# ") || line.trim().is_empty()))
 }
 
-/// Tests that failed, by package and name: a package is told behind its tests. One that died or does not build has
+/// Failed tests by package and name: a package's name follows its tests. A package that crashed or does not build has
 /// no test to name.
 pub(super) fn failing_tests(lines: &[&str]) -> Vec<String> {
     let (mut names, mut open) = (Vec::new(), Vec::new());
@@ -74,7 +74,7 @@ pub(super) fn failing_tests(lines: &[&str]) -> Vec<String> {
     names
 }
 
-/// Tests that began and did not end; those that wait for others are not running.
+/// Tests that started and did not end; paused parallel tests are not running.
 pub(super) fn running_tests(lines: &[&str]) -> Option<String> {
     let mut open: Vec<&str> = Vec::new();
     for line in lines {

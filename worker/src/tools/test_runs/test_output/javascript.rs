@@ -1,10 +1,10 @@
-//! vitest, jest, mocha and `node --test`.
+//! Parses the output of vitest, jest, mocha and `node --test`.
 
 use docket_schema::tool::TestCounts;
 
 use super::text::{count_lines, join_block, number_after, number_before};
 
-/// A runner that found no test file says so and counts nothing.
+/// A runner that found no test file prints a message and no counts.
 fn zero_if_no_tests(lines: &[&str], says: &str) -> Option<TestCounts> {
     lines.iter().any(|line| line.trim_start().starts_with(says)).then(TestCounts::default)
 }
@@ -66,7 +66,7 @@ pub(super) fn mocha_counts(lines: &[&str]) -> Option<TestCounts> {
     })
 }
 
-/// Where mocha says that a test file does not load.
+/// Finds the line where mocha reports that a test file does not load.
 fn find_load_exception(lines: &[&str]) -> Option<usize> {
     lines.iter().position(|line| line.trim_start().starts_with("Exception during run: "))
 }
@@ -88,7 +88,7 @@ pub(super) fn node_counts(lines: &[&str]) -> Option<TestCounts> {
 }
 
 pub(super) fn jest_failure(lines: &[&str]) -> Option<String> {
-    // What tests print stands under a bullet of its own, before the failures.
+    // Tests' own output has a separate bullet before the failures.
     let is_failure = |line: &str| line.starts_with("  ● ") && line != "  ● Console";
     let first = lines.iter().position(|line| is_failure(line))?;
     let ends = |line: &str| {
@@ -135,7 +135,7 @@ pub(super) fn node_failure(lines: &[&str]) -> Option<String> {
     Some(with_load_error(lines, named, text))
 }
 
-/// A file that does not load is told as `test failed`; why stands before it.
+/// A file that does not load is reported as `test failed`; the reason comes before that.
 fn with_load_error(lines: &[&str], at: usize, text: String) -> String {
     if !text.contains("'test failed'") {
         return text;
@@ -154,7 +154,7 @@ fn with_load_error(lines: &[&str], at: usize, text: String) -> String {
     format!("{text}\n{}", why.join("\n").trim()).trim_end().to_owned()
 }
 
-/// By file, for names repeat from file to file. What stands in the summary of all failures stands above as well.
+/// Per file, because names repeat across files. The summary of all failures repeats those above it.
 pub(super) fn jest_failing(lines: &[&str]) -> Vec<String> {
     let (mut file, mut names) = ("", Vec::new());
     for line in lines {
@@ -196,7 +196,7 @@ pub(super) fn mocha_failing(lines: &[&str]) -> Vec<String> {
                 parts.push(last);
                 names.push(parts.join(" > "));
             }
-            // A name never holds an empty line: this was no failure.
+            // A name never contains an empty line: this was not a failure.
             None if part.is_empty() => {}
             None => {
                 parts.push(part);
@@ -207,7 +207,7 @@ pub(super) fn mocha_failing(lines: &[&str]) -> Vec<String> {
     names
 }
 
-/// TAP: a subtest's name stands before what is in it. A suite fails by its tests and is none.
+/// TAP: a subtest's name comes before its contents. A suite fails because of its tests and is not counted itself.
 pub(super) fn node_failing(lines: &[&str]) -> Vec<String> {
     let mut names = Vec::new();
     let mut above: Vec<(usize, &str)> = Vec::new();
@@ -230,7 +230,7 @@ pub(super) fn node_failing(lines: &[&str]) -> Vec<String> {
     if names.is_empty() { spec_failing(lines) } else { names }
 }
 
-/// The list at the end of node's own report: where a test stands, and below it the test.
+/// The list at the end of node's own report: a test's location, and its name on the next line.
 fn spec_failing(lines: &[&str]) -> Vec<String> {
     let Some(from) = lines.iter().position(|line| *line == "✖ failing tests:") else { return Vec::new() };
     let pairs = lines[from..].windows(2).filter_map(|pair| match pair {
@@ -257,8 +257,8 @@ pub(super) fn jest_uncollected(lines: &[&str]) -> Vec<String> {
     jest_failing(lines).into_iter().filter(is_file).collect()
 }
 
-/// Files that node could not load. A file without tests of its own is a test, too, which may fail: only where node
-/// says that it could not load something did it not run.
+/// Files that node could not load. A file without tests counts as a test that may fail: it did not run only if node
+/// reports that it could not load something.
 pub(super) fn node_uncollected(lines: &[&str]) -> Vec<String> {
     let marks = ["Cannot find module ", "Cannot find package ", "SyntaxError: ", "ERR_MODULE_NOT_FOUND"];
     if !lines.iter().any(|line| marks.iter().any(|mark| line.contains(mark))) {

@@ -1,7 +1,7 @@
-//! Reads what test runners print: counts and the first failure. Never says whether tests passed:
-//! that is the exit status's word.
+//! Parses the output of test runners: counts and the first failure. It never decides whether tests passed: only the
+//! exit status does.
 //!
-//! A file per family of runners; `captured/` holds what real runners printed, for the tests. Pure.
+//! One file per family of runners; `captured/` contains output of real runners for the tests. Pure.
 
 mod go;
 mod javascript;

@@ -1,4 +1,4 @@
-//! pytest and unittest.
+//! Parses the output of pytest and unittest.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use docket_schema::tool::TestCounts;
 
 use super::text::{count_lines, join_block, number_after, number_before};
 
-/// Words of pytest's last line.
+/// Words in pytest's last line.
 const SUMMARY_WORDS: [&str; 8] =
     ["passed", "failed", "error", "errors", "skipped", "deselected", "xfailed", "xpassed"];
 
@@ -29,7 +29,7 @@ pub(super) fn pytest_counts(lines: &[&str]) -> Option<TestCounts> {
     })
 }
 
-/// All that were run: unittest may have been started in several folders, one after the other.
+/// Sums all summaries: unittest may have run in several folders in turn.
 pub(super) fn unittest_counts(lines: &[&str]) -> Option<TestCounts> {
     let ran = |at: &usize| {
         lines[*at].starts_with("Ran ") && lines[*at].contains(" test") && is_below_rule(lines, *at)
@@ -49,7 +49,7 @@ pub(super) fn unittest_counts(lines: &[&str]) -> Option<TestCounts> {
     sum
 }
 
-/// The summary stands below a rule: what tests print does not.
+/// Whether a rule line precedes the summary, unlike similar lines printed by tests.
 fn is_below_rule(lines: &[&str], at: usize) -> bool {
     at > 0 && lines[at - 1].len() >= 70 && lines[at - 1].bytes().all(|byte| byte == b'-')
 }
@@ -60,18 +60,18 @@ fn unittest_run_counts(lines: &[&str], ran: usize) -> Option<TestCounts> {
     let end = lines[ran..].iter().find(|line| ends.iter().any(|word| line.starts_with(word)))?;
     let of = |key| number_after(end, key).unwrap_or(0);
     let (expected, unexpected) = (of("expected failures="), of("unexpected successes="));
-    // "expected failures=" and "unexpected successes=" hold other keys' names within theirs.
+    // "expected failures=" and "unexpected successes=" contain the names of other keys.
     let failed = number_after(&end.replace("expected failures=", ""), "failures=").unwrap_or(0) + unexpected;
     let (errors, skipped) = (of("errors="), of("skipped=") + expected);
-    // Each failed part of a test (`subTest`) counts as a failure, and the test as one that ran: so tests are told
-    // apart by their names. Some versions do not count a skipped test as one that ran: hence those told as passed.
+    // Each failed `subTest` counts as a failure although its test counts once, so tests are distinguished by name.
+    // Some versions do not count a skipped test as run, so tests reported as passed are counted instead.
     let told = count_lines(&lines[..ran], |line| line.ends_with(" ... ok"));
     let failing = count_failing_tests(&lines[..ran]).saturating_add(unexpected);
     let passed = total.saturating_sub(failing.saturating_add(skipped)).max(told.min(total));
     Some(TestCounts { passed, failed, errors, skipped })
 }
 
-/// Tests that failed or broke, each once, however many of its parts did; what stands around tests is none.
+/// Counts tests that failed or errored, each once regardless of its subtests; fixtures do not count.
 fn count_failing_tests(lines: &[&str]) -> u32 {
     let around = ["setUpClass", "tearDownClass", "setUpModule", "tearDownModule"];
     let heads = unittest_failing(lines);
@@ -84,20 +84,20 @@ fn count_failing_tests(lines: &[&str]) -> u32 {
     u32::try_from(tests.len()).unwrap_or(u32::MAX).saturating_sub(unexpected)
 }
 
-/// Where pytest was told to show what hangs (`faulthandler_timeout`): the last test's own lines.
+/// With `faulthandler_timeout` pytest shows what hangs: returns the last test's own lines.
 pub(super) fn pytest_running(lines: &[&str]) -> Option<String> {
     let at = lines.iter().rposition(|line| line.starts_with("Timeout (") && line.ends_with(")!"))?;
     let own = |line: &str| {
         line.trim_start().starts_with("File \"")
             && !["/_pytest/", "/pluggy/", "<frozen "].iter().any(|of| line.contains(of))
     };
-    // Threads of the test's own making come first; the one that runs pytest is the last.
+    // Threads started by the test come first; the one that runs pytest is last.
     let thread = lines[at..].iter().rposition(|line| line.contains("(most recent call first)"))? + at;
     let frames: Vec<&str> = lines[thread + 1..].iter().take_while(|line| own(line)).copied().collect();
     (!frames.is_empty()).then(|| format!("Most recent call first:\n{}", frames.join("\n")))
 }
 
-/// The test whose name the output ends with.
+/// The test whose name ends the output.
 pub(super) fn unittest_running(lines: &[&str]) -> Option<String> {
     let last = lines.iter().rfind(|line| !line.trim().is_empty())?;
     let name = last.trim_end().strip_suffix(" ...")?;
@@ -115,7 +115,7 @@ pub(super) fn pytest_failure(lines: &[&str]) -> Option<String> {
             (line.starts_with("__") && line.ends_with("__")) || line.starts_with("==")
         }));
     }
-    // Without traces (`--tb=no`), and where pytest does not come to run any test.
+    // Without traces (`--tb=no`), or if pytest did not run any test.
     let told = |line: &&&str| {
         line.starts_with("FAILED ") && line.contains("::")
             || line.starts_with("ERROR: ") && !line.contains(" (")
@@ -129,12 +129,12 @@ pub(super) fn unittest_failure(lines: &[&str]) -> Option<String> {
             && ["FAIL: ", "ERROR: ", "UNEXPECTED SUCCESS: "].iter().any(|mark| two[1].starts_with(mark))
     })?;
     let text = join_block(lines, first + 1, |line| line.starts_with("====="));
-    // The last failure is followed by the summary.
+    // The summary follows the last failure.
     let summary = "\n----------------------------------------------------------------------\nRan ";
     Some(text.split(summary).next().unwrap_or(&text).trim_end().to_owned())
 }
 
-/// Tests that failed, by name, as pytest sums them up.
+/// Failed tests by name, from pytest's summary.
 pub(super) fn pytest_failing(lines: &[&str]) -> Vec<String> {
     let summary = |line: &&str| line.starts_with("==") && line.contains(" short test summary info ");
     let Some(from) = lines.iter().rposition(summary) else { return Vec::new() };
@@ -146,7 +146,7 @@ pub(super) fn pytest_failing(lines: &[&str]) -> Vec<String> {
     lines[from..].iter().filter_map(name).collect()
 }
 
-/// The same of unittest.
+/// Failed tests by name, from unittest's output.
 pub(super) fn unittest_failing(lines: &[&str]) -> Vec<String> {
     let marks = ["FAIL: ", "ERROR: ", "UNEXPECTED SUCCESS: "];
     let name = |two: &[&str]| {
@@ -157,7 +157,7 @@ pub(super) fn unittest_failing(lines: &[&str]) -> Vec<String> {
 }
 
 /// Test files that pytest could not collect: from its headings, and from its summary, where a name without `::` is a
-/// file's.
+/// file.
 pub(super) fn pytest_uncollected(lines: &[&str]) -> Vec<String> {
     let heading = |line: &&str| {
         let text = line.trim_matches(['_', ' ']);
@@ -174,7 +174,7 @@ pub(super) fn pytest_uncollected(lines: &[&str]) -> Vec<String> {
     lines.iter().filter_map(heading).chain(lines[from..].iter().filter_map(summed)).collect()
 }
 
-/// The same of unittest, which has a test of its own fail for each module that it cannot import.
+/// Modules that unittest could not import: it reports each as a failed test.
 pub(super) fn unittest_uncollected(lines: &[&str]) -> Vec<String> {
     let is_module = |name: &String| name.contains("unittest.loader._FailedTest");
     unittest_failing(lines).into_iter().filter(is_module).collect()

@@ -1,5 +1,5 @@
-//! What could be read of a runner's output, whichever runner it was: a project's own line may start
-//! any of them, so each reader looks for its own marks and the first that finds them is believed.
+//! Parses the output of an unknown runner: a project's own test line may start any of them, so each parser looks for
+//! its own marks and the first that finds them wins.
 
 use std::collections::BTreeSet;
 
@@ -7,33 +7,33 @@ use docket_schema::tool::TestCounts;
 
 use super::{go, javascript, python, rust, tap};
 
-/// What could be read from a runner's output.
+/// Parsed output of a test runner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TestReport {
-    /// The runner's counts; all 0 where it said that there are no tests.
+    /// The runner's counts; all 0 if it reported that there are no tests.
     pub counts: Option<TestCounts>,
     /// The first failure, with its trace.
     pub first_failure: Option<String>,
-    /// What was running where the output ends; it means something only of a run that was ended.
+    /// What was running at the end of the output; meaningful only if the command was killed.
     pub running: Option<String>,
-    /// Names of the tests that failed, each once, in their order; none where there are more than a fact may hold.
+    /// Names of failed tests, each once, in order; empty if there are too many for a fact.
     pub failing: Vec<String>,
-    /// Files, modules or packages with tests that could not be loaded or compiled, as the runner names them.
+    /// Test files, modules or packages that could not be loaded or compiled, as the runner names them.
     pub uncollected: Vec<String>,
-    /// It is a compiler that failed on them.
+    /// Whether a compiler failed on them.
     pub is_compile_failure: bool,
 }
 
-/// Names of failing tests that are noted, and characters of each: they stand inline in an event.
+/// Most failed test names recorded, and characters of each: they are stored inline in an event.
 const FAILING_NAMES_MAX: usize = 50;
 const NAME_CHARS_MAX: usize = 200;
-/// Names of what could not be loaded that are noted.
+/// Most names recorded of files that could not be loaded.
 const UNCOLLECTED_MAX: usize = 200;
 
 type CountParser = fn(&[&str]) -> Option<TestCounts>;
 type TextParser = fn(&[&str]) -> Option<String>;
 
-/// Nextest goes before cargo: it shows cargo's summaries of the tests that failed.
+/// Nextest comes before cargo: it shows cargo's summaries of failed tests.
 const COUNT_PARSERS: [CountParser; 10] = [
     rust::nextest_counts,
     rust::cargo_counts,
@@ -61,7 +61,7 @@ const FAILURE_PARSERS: [TextParser; 11] = [
     rust::compile_failure,
 ];
 
-/// What was running last: a trace goes before a name.
+/// Parsers for what was running last: a trace takes precedence over a name.
 const RUNNING_PARSERS: [TextParser; 4] =
     [python::pytest_running, rust::cargo_running, python::unittest_running, go::running_tests];
 
@@ -78,7 +78,7 @@ const FAILING_PARSERS: [NameParser; 8] = [
     javascript::node_failing,
 ];
 
-/// Readers of what could not be loaded; those of compilers first.
+/// Parsers for what could not be loaded; compilers first.
 const UNCOLLECTED_PARSERS: [NameParser; 7] = [
     rust::uncompiled_crates,
     go::unbuilt_packages,
@@ -88,10 +88,10 @@ const UNCOLLECTED_PARSERS: [NameParser; 7] = [
     javascript::jest_uncollected,
     javascript::node_uncollected,
 ];
-/// How many of them are of compilers.
+/// Number of compiler parsers among them.
 const COMPILER_PARSERS_COUNT: usize = 2;
 
-/// Reads the output (both streams, printable) of any runner we know.
+/// Parses the output (both streams, printable) of any known runner.
 #[must_use]
 pub fn parse_tests(output: &str) -> TestReport {
     let lines: Vec<&str> = output.lines().collect();
@@ -106,7 +106,8 @@ pub fn parse_tests(output: &str) -> TestReport {
     }
 }
 
-/// What could not be loaded, and which reader found it. Where there is more than is noted, its number is.
+/// What could not be loaded, with the index of the parser that found it. If there are too many names, only their
+/// number.
 fn parse_uncollected(lines: &[&str]) -> (Option<usize>, Vec<String>) {
     let found =
         UNCOLLECTED_PARSERS.iter().map(|read| read(lines)).enumerate().find(|(_, names)| !names.is_empty());

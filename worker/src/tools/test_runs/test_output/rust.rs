@@ -1,4 +1,4 @@
-//! cargo test and cargo nextest.
+//! Parses the output of cargo test and cargo nextest.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub(super) fn cargo_counts(lines: &[&str]) -> Option<TestCounts> {
     sum
 }
 
-/// Crates that do not compile: each is named once for each of its targets.
+/// Crates that do not compile: each is listed once per target.
 pub(super) fn uncompiled_crates(lines: &[&str]) -> Vec<String> {
     let name =
         |line: &&str| line.strip_prefix("error: could not compile `")?.split('`').next().map(str::to_owned);
@@ -45,7 +45,7 @@ pub(super) fn nextest_counts(lines: &[&str]) -> Option<TestCounts> {
     })
 }
 
-/// What nextest tells of a test, by the first word of the line.
+/// Whether nextest reports a test on this line, by the line's first word.
 fn is_status(line: &str, words: &[&str]) -> bool {
     let line = line.trim_start();
     words.iter().any(|word| line.strip_prefix(word).is_some_and(|rest| rest.trim_start().starts_with('[')))
@@ -71,13 +71,13 @@ pub(super) fn compile_failure(lines: &[&str]) -> Option<String> {
     Some(join_block(lines, first, |line| line.trim().is_empty()))
 }
 
-/// Tests that failed, by name.
+/// Failed tests by name.
 pub(super) fn cargo_failing(lines: &[&str]) -> Vec<String> {
     let name = |line: &&str| line.strip_prefix("test ")?.strip_suffix(" ... FAILED").map(str::to_owned);
     lines.iter().filter_map(name).collect()
 }
 
-/// What libtest says of a test that takes long, and that was not told as ended.
+/// A test that libtest reports as slow and not as finished.
 pub(super) fn cargo_running(lines: &[&str]) -> Option<String> {
     let slow = lines.iter().filter_map(|line| {
         let name = line.strip_prefix("test ")?.split_once(" has been running for over ")?.0;

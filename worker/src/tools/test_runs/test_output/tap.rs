@@ -1,8 +1,8 @@
-//! The Test Anything Protocol, of whoever speaks it: `make test` often does.
+//! Parses the Test Anything Protocol, which `make test` often prints.
 
 use docket_schema::tool::TestCounts;
 
-/// Only under a plan (`1..4`), and of the outermost tests: their parts stand indented.
+/// Counts top-level tests under a plan (`1..4`) only: subtests are indented.
 pub(super) fn parse_counts(lines: &[&str]) -> Option<TestCounts> {
     let plan = |line: &&str| line.strip_prefix("1..").is_some_and(|rest| leading_number(rest).is_some());
     lines.iter().find(|line| plan(line))?;

@@ -1,20 +1,20 @@
-//! The readers against what real runners printed: pytest 9, unittest of Python 3.11, cargo and rustc
-//! 1.9x, nextest 0.9, go 1.19, vitest 3, jest 29, mocha 11, node 20. `captured/` has the outputs as
-//! `run_tests` joins them (stdout, then stderr), with paths of the machine they came from replaced.
+//! Tests the parsers with output of real runners: pytest 9, unittest of Python 3.11, cargo and rustc 1.9x, nextest
+//! 0.9, go 1.19, vitest 3, jest 29, mocha 11, node 20. `captured/` has the output as `run_tests` joins it (stdout,
+//! then stderr), with paths of the original machine replaced.
 
 use docket_schema::tool::TestCounts;
 use proptest::prelude::*;
 
 use super::{TestReport, parse_tests};
 
-/// What is expected of one captured output.
+/// Expectations for one captured output.
 struct Case {
     name: &'static str,
     text: &'static str,
     counts: Option<[u32; 4]>,
-    /// Must stand in the first failure.
+    /// Must be in the first failure.
     has: &'static [&'static str],
-    /// Must not.
+    /// Must not be in it.
     lacks: &'static [&'static str],
 }
 
@@ -185,7 +185,7 @@ fn javascript_runner_output_is_parsed() {
     ]);
 }
 
-/// Forms that these versions print no longer, or under other flags.
+/// Formats that other versions or flags print.
 #[test]
 fn other_output_forms_are_parsed() {
     let counts = |text: &str| parse_tests(text).counts;
@@ -205,7 +205,7 @@ fn other_output_forms_are_parsed() {
     );
 }
 
-/// unittest in two folders, with a docstring, noise on stderr, failed parts of a test, and a summary that a test prints.
+/// unittest in two folders, with a docstring, noise on stderr, failed subtests, and a summary printed by a test.
 #[test]
 fn unittest_counts_tests_not_lines() {
     let rule = "-".repeat(70);
@@ -280,7 +280,7 @@ fn each_failing_test_is_named_once() {
     ] {
         let TestReport { failing, counts, .. } = parse_tests(text);
         assert_eq!(failing.len(), count, "{failing:?}");
-        // All of them: what the runner counted.
+        // All of them: the number that the runner counted.
         let counts = counts.map_or(0, |counts| counts.failed + counts.errors);
         assert_eq!(counts as usize, count, "{some}");
         assert!(failing.iter().any(|name| name == some), "{some}: {failing:?}");

@@ -1,4 +1,4 @@
-//! Numbers and blocks in the lines of an output.
+//! Extracts numbers and blocks from output lines.
 
 /// The number directly before `word` in `text`: `2 failed`.
 pub(super) fn number_before(text: &str, word: &str) -> Option<u32> {
@@ -16,12 +16,12 @@ pub(super) fn number_after(text: &str, key: &str) -> Option<u32> {
     rest[..end].parse().ok()
 }
 
-/// How many lines are so.
+/// Counts the lines that match.
 pub(super) fn count_lines(lines: &[&str], is: impl Fn(&str) -> bool) -> u32 {
     u32::try_from(lines.iter().filter(|line| is(line)).count()).unwrap_or(u32::MAX)
 }
 
-/// The lines from `first` up to the next line that `ends`.
+/// Joins the lines from `first` up to the next line that `ends` accepts.
 pub(super) fn join_block(lines: &[&str], first: usize, ends: impl Fn(&str) -> bool) -> String {
     let last = lines[first + 1..].iter().position(|line| ends(line)).map_or(lines.len(), |at| first + 1 + at);
     lines[first..last].join("\n").trim_end().to_owned()

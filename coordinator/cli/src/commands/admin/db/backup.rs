@@ -1,8 +1,8 @@
-//! `docket db backup`: a copy of the embedded database while coordinators write to it.
+//! `docket db backup`: copies the embedded database while coordinators write to it.
 //!
-//! Read from the file itself, beside whoever owns it, and not through the owner: SQLite lets a second process
-//! read, so nothing has to be sent and written twice, and a backup can be made of a database that no build
-//! at hand can open.
+//! The copy is read from the database file directly, not through the process that owns it. SQLite
+//! allows a second reader, so nothing is sent and written twice, and a database that no installed
+//! build can open can still be backed up.
 
 use std::path::{Path, PathBuf};
 
@@ -17,33 +17,32 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// Bytes of a page of SQLite, as docket makes databases: for the bar alone.
+/// SQLite page size of docket databases; used only for the progress bar.
 const PAGE_BYTES: u64 = 4096;
 
-/// Flags.
+/// Command-line arguments of `docket db backup`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Coordinators and workers go on meanwhile; the copy is the database as it stood when the command
-began. It is a database like the other: `docket verify --store sqlite:FILE` proves it, and `docket db restore
-FILE` makes it the store again. It holds everything but what was archived before, and blobs that are kept outside
-of it (`blobs.to`): copy those folders after it, not before.
+    after_help = "Coordinators and workers keep running; the copy is the database as of the start of the command. It is a
+regular docket database: verify it with `docket verify --store sqlite:FILE`, and restore it with `docket db restore
+FILE`. It does not contain archived tasks or blobs stored outside the database (`blobs.to`): copy those folders
+after the backup, not before.
 
-On PostgreSQL use the server's own tools: pg_dump, or pgBackRest for continuous archiving.
+On PostgreSQL, use the server's own tools: pg_dump, or pgBackRest for continuous archiving.
 
 Examples:
   docket db backup /backups/docket-$(date +%F).db
   docket db backup nightly.db --replace && docket verify --store sqlite:nightly.db"
 )]
 pub(super) struct DbBackupArgs {
-    /// Where the copy goes
+    /// Destination file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Take the place of a file that is there already
+    /// Overwrite an existing file
     #[arg(long)]
     replace: bool,
 }
 
-/// Copies.
 pub(super) async fn run_db_backup(cx: &CliContext, args: DbBackupArgs) -> CliResult {
     let from = backup_source(cx)?;
     let existing = if args.replace { ExistingTarget::Replace } else { ExistingTarget::Keep };
@@ -67,7 +66,7 @@ pub(super) async fn run_db_backup(cx: &CliContext, args: DbBackupArgs) -> CliRes
         Err(error @ BackupError::TargetIsDatabase(_)) => return Err(error).fail_as(ExitKind::Refused),
         Err(error @ BackupError::TargetExists(_)) => {
             return Err(error).fail_with(ExitKind::Refused, || {
-                format!("{} is there already; --replace takes its place", args.file.display())
+                format!("{} already exists; use --replace to overwrite it", args.file.display())
             });
         }
         Err(error @ (BackupError::Source { .. } | BackupError::Target { .. })) => {
@@ -79,18 +78,18 @@ pub(super) async fn run_db_backup(cx: &CliContext, args: DbBackupArgs) -> CliRes
     } else {
         let file = args.file.display();
         display::print_line(&display::sanitize_line(&format!(
-            "{file} is a copy of {}, {bytes} bytes; `docket verify --store sqlite:{file}` proves it",
+            "backed up {} to {file}, {bytes} bytes; check it with `docket verify --store sqlite:{file}`",
             from.display()
         )));
     }
     Ok(ExitKind::Ok)
 }
 
-/// The file to copy.
+/// Returns the database file to copy.
 fn backup_source(cx: &CliContext) -> CliResult<PathBuf> {
     if let Some(url) = &cx.url {
         let message = format!(
-            "a backup is read from the database's own file; run it on the machine of {url}, with its --home"
+            "a backup reads the database file directly; run it on the machine that serves {url}, with its --home"
         );
         return Err(CliError::new(ExitKind::Refused, message));
     }
@@ -103,7 +102,7 @@ fn backup_source(cx: &CliContext) -> CliResult<PathBuf> {
     };
     if !path.is_file() {
         let message = format!(
-            "there is no database {}; --home names another home, DATABASE_URL another database",
+            "there is no database at {}; set --home or DATABASE_URL to select another",
             path.display()
         );
         return Err(CliError::new(ExitKind::NotFound, message));
@@ -111,7 +110,7 @@ fn backup_source(cx: &CliContext) -> CliResult<PathBuf> {
     Ok(path)
 }
 
-/// What is said on PostgreSQL.
-const POSTGRES_MESSAGE: &str = "PostgreSQL is backed up with its own tools: `pg_dump -Fc DATABASE` (one snapshot of every table, as \
-     it must be: never dump tables one by one, events, streams and blobs belong together) or, for large and busy \
-     ones, pgBackRest or another that ships the write-ahead log; copy the archive's folder or bucket after it";
+/// Message for PostgreSQL stores.
+const POSTGRES_MESSAGE: &str = "back up PostgreSQL with its own tools: `pg_dump -Fc DATABASE` (one snapshot of all tables; never dump \
+     tables one by one, because events, streams and blobs belong together) or, for large and busy databases, \
+     pgBackRest or another tool that ships the write-ahead log; copy the archive's folder or bucket afterwards";

@@ -1,7 +1,7 @@
-//! `docket db restore`: a backup in the place of the embedded database.
+//! `docket db restore`: replaces the embedded database with a backup.
 //!
-//! Not a copy over a file: what a coordinator that died left beside its database belongs to that one, and would be
-//! read into any other that stands there.
+//! This is more than a file copy: SQLite would replay a journal left by a crashed coordinator into
+//! whatever database file has that name.
 
 use std::path::{Path, PathBuf};
 
@@ -19,23 +19,23 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// Flags.
+/// Command-line arguments of `docket db restore`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Nothing may have the database open: end `docket up` and `docket serve` first, and workers of other machines. The
-copy is looked through before anything is changed; the database that stood there is kept beside it, under a name
-that is told. What was submitted or done after the backup is not in it; what workers still hold of that, they lose.
+    after_help = "Nothing may have the database open: stop `docket up` and `docket serve` first, and workers on other machines. The
+backup is checked before anything changes. The old database is kept under another name, which is printed. Anything
+submitted or done after the backup is not in it; workers lose the leases they hold on such tasks.
 
 Examples:
   docket db restore /backups/docket.db && docket verify"
 )]
 pub(super) struct DbRestoreArgs {
-    /// The backup
+    /// Backup file
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
-/// Puts it there. The caller holds the home's lock.
+/// Replaces the database. The caller holds the home's lock.
 pub(super) async fn run_db_restore(cx: &CliContext, args: DbRestoreArgs) -> CliResult {
     let at = match cx.config.store.as_deref() {
         None => cx.home.database_path(),
@@ -46,14 +46,14 @@ pub(super) async fn run_db_restore(cx: &CliContext, args: DbRestoreArgs) -> CliR
     };
     if !args.file.is_file() {
         let file = args.file.display();
-        let message = format!("there is no backup {file}; `docket db backup {file}` makes one");
+        let message = format!("there is no backup {file}; create one with `docket db backup {file}`");
         return Err(CliError::new(ExitKind::NotFound, message));
     }
     let stamp: String =
         Clock::new().now().to_string().chars().filter(|c| c.is_ascii_alphanumeric()).take(21).collect();
     let (from, to) = (args.file.clone(), at.clone());
     let progress = ProgressDisplay::spinner(cx);
-    progress.set_message("the backup is looked through, and copied");
+    progress.set_message("checking and copying the backup");
     let replaced = tokio::task::spawn_blocking(move || sqlite::restore_backup(&from, &to, &stamp)).await;
     drop(progress);
     let RestoreOutcome { bytes, previous: kept } = match replaced.fail_as(ExitKind::Failed)? {
@@ -75,10 +75,10 @@ pub(super) async fn run_db_restore(cx: &CliContext, args: DbRestoreArgs) -> CliR
         }));
     } else {
         let (at, of) = (at.display(), args.file.display());
-        display::print_line(&display::sanitize_line(&format!("{at} is {of} now; `docket verify` proves it")));
+        display::print_line(&display::sanitize_line(&format!("restored {at} from {of}; check it with `docket verify`")));
         if let Some(kept) = kept {
             display::print_line(&display::sanitize_line(&format!(
-                "what stood there is kept as {}",
+                "the old database is kept as {}",
                 kept.display()
             )));
         }
@@ -86,6 +86,6 @@ pub(super) async fn run_db_restore(cx: &CliContext, args: DbRestoreArgs) -> CliR
     Ok(ExitKind::Ok)
 }
 
-/// What is said on PostgreSQL.
+/// Message for PostgreSQL stores.
 const POSTGRES_MESSAGE: &str =
-    "PostgreSQL is restored with its own tools (pg_restore, pgBackRest), while no coordinator runs";
+    "restore PostgreSQL with its own tools (pg_restore, pgBackRest) while no coordinator is running";

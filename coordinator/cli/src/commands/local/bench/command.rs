@@ -1,4 +1,5 @@
-//! The command: measures part by part, prints a table or JSON, and names what is missing.
+//! Implements `docket bench`: measures each part, prints a table or JSON, and reports missing
+//! figures.
 
 use std::{
     path::PathBuf,
@@ -24,11 +25,11 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket bench`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Takes some 20 seconds on an otherwise idle machine; what else runs on it shows in every figure. All that is
-written goes into a new folder, which is removed at the end; on PostgreSQL into a schema of its own.
+    after_help = "Takes about 20 seconds on an otherwise idle machine; other load affects every figure. All data is written to a new
+folder, which is removed at the end; on PostgreSQL, to a separate schema.
 
 Examples:
   docket bench
@@ -37,29 +38,30 @@ Examples:
   docket bench --postgres postgres://localhost/docket"
 )]
 pub(crate) struct BenchArgs {
-    /// Where databases and workspaces are written: figures are this file system's [default: the temporary folder]
+    /// Folder for databases and workspaces; its file system is what gets measured [default: the
+    /// temporary folder]
     #[arg(long, value_name = "DIR")]
     store_dir: Option<PathBuf>,
-    /// A PostgreSQL server to measure as well
+    /// PostgreSQL server to measure as well
     #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
     postgres: Option<String>,
-    /// Fewer and shorter samples: some 5 seconds, and figures that vary more
+    /// Take fewer and shorter samples: about 5 seconds, with more variance
     #[arg(long)]
     quick: bool,
 }
 
-/// How much is measured.
+/// How many samples each part takes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BenchEffort {
-    /// Rounds in which raw commits and appends take turns, and how long each takes.
+    /// Rounds that alternate raw commits and appends, and the length of each.
     pub(super) rounds: usize,
     pub(super) slice_time: Duration,
-    /// Submits of 1,000 tasks.
+    /// Submits of 1,000 tasks each.
     pub(super) submits: usize,
-    /// Runs one by one, and tasks that are drained with run processes.
+    /// Runs executed one at a time, and tasks drained with run processes.
     pub(super) single_runs: usize,
     pub(super) drained_runs: usize,
-    /// Commands that are started, and snapshots that are taken.
+    /// Commands started and snapshots taken.
     pub(super) samples: usize,
 }
 
@@ -88,28 +90,27 @@ impl BenchArgs {
     }
 }
 
-/// Measures, and prints.
 pub(crate) async fn run_bench(mut cx: CliContext, args: BenchArgs) -> CliResult {
     if cfg!(debug_assertions) {
-        display::print_note("this is a debug build: figures are those of a release build many times over");
+        display::print_note("this is a debug build; its figures are many times worse than those of a release build");
     }
     let started = Instant::now();
     let parent = args.store_dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new().prefix("docket-bench-").tempdir_in(&parent);
     let folder = folder.fail_with(ExitKind::Usage, || {
-        format!("no folder can be made in {}; name another with --store-dir", parent.display())
+        format!("cannot create a folder in {}; choose another with --store-dir", parent.display())
     })?;
     cx.home = DocketHome::open(Some(&folder.path().join("home")))?;
     let (effort, mut report) = (args.effort(), BenchReport::default());
     report.measure_part(STORE_PART, store::measure_sqlite(folder.path(), effort)).await;
-    // A variable that is empty names no server.
+    // An empty variable means no server.
     match args.postgres.as_deref().filter(|url| !url.trim().is_empty()) {
         Some(server) => report.measure_part(POSTGRES_PART, store::measure_postgres(server, effort)).await,
-        None => report.skip_part(POSTGRES_PART, "no server; name one with --postgres"),
+        None => report.skip_part(POSTGRES_PART, "no server; specify one with --postgres"),
     }
     report.measure_part(RUNS_PART, runs::measure_runs(&cx, folder.path(), effort)).await;
     match cx.config.sandbox {
-        SandboxChoice::None => report.skip_part(SANDBOX_PART, "the settings say that there is no sandbox"),
+        SandboxChoice::None => report.skip_part(SANDBOX_PART, "the sandbox is disabled in the settings"),
         SandboxChoice::Auto | SandboxChoice::Bubblewrap | SandboxChoice::Namespaces => {
             report.measure_part(SANDBOX_PART, runs::measure_sandbox(&cx, effort)).await;
         }
@@ -117,7 +118,7 @@ pub(crate) async fn run_bench(mut cx: CliContext, args: BenchArgs) -> CliResult 
     report.measure_part(FILES_PART, runs::measure_files(folder.path(), effort)).await;
     let path = folder.path().to_owned();
     if let Err(error) = folder.close() {
-        display::print_note(&format!("{} is not removed ({error}); remove it by hand", path.display()));
+        display::print_note(&format!("cannot remove {} ({error}); remove it manually", path.display()));
     }
     print_report(&cx, &args, &report, started.elapsed());
     for (name, reason) in report.missing_figures() {
@@ -143,8 +144,8 @@ fn print_report(cx: &CliContext, args: &BenchArgs, report: &BenchReport, took: D
     display::print_line(&display::sanitize_text(&report.format_table()));
     if let (Some(memory), Some(overhead)) = (report.value(RUN_MEMORY), report.value(TURN_OVERHEAD)) {
         display::print_line(&cx.screen.wrap_prose(&format!(
-            "Slots: divide the memory that you can spare by {memory:.0} MB plus what a task's own builds and tests take; \
-             docket adds {overhead:.1} ms to a turn, for which a model takes seconds."
+            "Slots: divide the memory you can spare by {memory:.0} MB plus what a task's own builds and tests need; \
+             docket adds {overhead:.1} ms to a turn, while a model takes seconds."
         )));
     }
     display::print_line(&format!("{cpus} processors, {:.1} s", took.as_secs_f64()));

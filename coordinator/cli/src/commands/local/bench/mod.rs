@@ -1,8 +1,8 @@
-//! `docket bench`: the dozen figures with which a person sizes a machine for docket.
+//! `docket bench`: about a dozen figures for sizing a machine for docket.
 //!
-//! Real stores, a real coordinator, a real worker with its run processes and sandbox; only the model is a script. Every
-//! declared figure is measured or fails the command by its name. What docket's developers measure beyond that, with
-//! targets, is `docket-bench` (`tests/bench`).
+//! Uses real stores, a real coordinator and a real worker with run processes and a sandbox; only
+//! the model is scripted. The command fails and names each declared figure that could not be
+//! measured. The developers' benchmarks, with targets, are in `docket-bench` (`tests/bench`).
 
 mod command;
 mod report;

@@ -1,4 +1,4 @@
-//! The declared figures with what they mean, and the values they got.
+//! The declared figures, their meaning and their measured values.
 
 use std::{future::Future, time::Duration};
 
@@ -6,20 +6,21 @@ use serde_json::{Value, json};
 
 use crate::output::display;
 
-/// A part that takes longer than this hangs: the rest is still worth having.
+/// A part that takes longer is treated as hung, so that the other parts are still measured.
 const PART_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What is measured in one go: its name, its figures and their meaning. Where it breaks off, they are missing.
+/// A group of figures that are measured together: its name, and each figure with its meaning. If
+/// the measurement fails, all of them are missing.
 pub(super) struct BenchPart(&'static str, &'static [(&'static str, &'static str)]);
 
 pub(super) const STORE_PART: BenchPart = BenchPart(
     "store",
     &[
-        ("raw_commits_per_s", "4 KiB written and fsynced, one after the other: the disk without docket"),
+        ("raw_commits_per_s", "4 KiB written and fsynced, one after another: the disk without docket"),
         ("appends_per_s", "durable appends of 32 runs at once"),
-        ("append_ratio", "the same over raw commits"),
-        ("submit_tasks_per_s", "tasks submitted, 1,000 a request, at the store"),
-        ("drain_tasks_per_s", "tasks leased and completed without a run process, at the store"),
+        ("append_ratio", "the same, divided by raw commits"),
+        ("submit_tasks_per_s", "tasks submitted to the store, 1,000 per request"),
+        ("drain_tasks_per_s", "tasks leased and completed at the store, without a run process"),
     ],
 );
 pub(super) const POSTGRES_PART: BenchPart = BenchPart(
@@ -30,33 +31,33 @@ pub(super) const RUNS_PART: BenchPart = BenchPart(
     "runs",
     &[
         ("submit_to_run_ms_p50", "submit to the first event of the run process, on an idle queue"),
-        ("drain_isolated_tasks_per_s", "tasks of two turns, a run process each, two slots a processor"),
-        (TURN_OVERHEAD, "a turn with a file tool, where the model answers at once"),
+        ("drain_isolated_tasks_per_s", "two-turn tasks, one run process each, two slots per CPU"),
+        (TURN_OVERHEAD, "a turn with a file tool and an instant model reply"),
         (RUN_MEMORY, "resident memory of a run process after 20 turns"),
-        ("rss_supervisor_mb", "resident memory of the worker that supervises it"),
+        ("rss_supervisor_mb", "resident memory of the supervising worker"),
     ],
 );
 pub(super) const SANDBOX_PART: BenchPart = BenchPart(
     "sandbox",
     &[
-        ("spawn_sandboxed_ms_p50", "start and end of a command in the sandbox"),
-        ("sandbox_overhead_ms_p50", "the same, less what it takes without the sandbox"),
+        ("spawn_sandboxed_ms_p50", "starting and ending a command in the sandbox"),
+        ("sandbox_overhead_ms_p50", "the same, minus the time without the sandbox"),
     ],
 );
 pub(super) const FILES_PART: BenchPart = BenchPart(
     "files",
     &[
-        ("materialize_ms", "a workspace made of a repository of 4,000 files"),
-        ("snapshot_ms_p50", "its snapshot after a command that changed one file"),
+        ("materialize_ms", "creating a workspace from a repository of 4,000 files"),
+        ("snapshot_ms_p50", "a snapshot of it after a command changed one file"),
     ],
 );
 pub(super) const TURN_OVERHEAD: &str = "turn_overhead_ms_p50";
 pub(super) const RUN_MEMORY: &str = "rss_run_mb";
 
-/// Figures by name.
+/// Values by figure name.
 pub(super) type MeasuredValues = Vec<(&'static str, f64)>;
 
-/// All figures that were to be measured, in the order in which they are shown.
+/// All figures to be measured, in display order.
 #[derive(Debug, Default)]
 pub(super) struct BenchReport(Vec<BenchFigure>);
 
@@ -64,14 +65,14 @@ pub(super) struct BenchReport(Vec<BenchFigure>);
 struct BenchFigure {
     name: &'static str,
     meaning: &'static str,
-    /// The value, or why there is none.
+    /// The value, or the reason it is missing.
     value: Result<f64, String>,
-    /// Whether it was left out, and so is not missing.
+    /// Whether the figure was skipped, and so is not missing.
     is_skipped: bool,
 }
 
 impl BenchReport {
-    /// Measures a part.
+    /// Measures one part.
     pub(super) async fn measure_part(
         &mut self,
         part: BenchPart,
@@ -81,24 +82,24 @@ impl BenchReport {
         let measured = match tokio::time::timeout(PART_TIMEOUT, Box::pin(measure)).await {
             Ok(Ok(values)) => Ok(values),
             Ok(Err(error)) => Err(display::collapse_whitespace(&format!("{error:#}"))),
-            Err(_) => Err(format!("it was not done after {} s", PART_TIMEOUT.as_secs())),
+            Err(_) => Err(format!("not finished after {} s", PART_TIMEOUT.as_secs())),
         };
         self.add_values(&part, &measured);
     }
 
-    /// Takes the values of a part, or why it broke off.
+    /// Records the values of a part, or the reason its measurement failed.
     fn add_values(&mut self, part: &BenchPart, measured: &Result<MeasuredValues, String>) {
         self.0.extend(part.1.iter().map(|(name, meaning)| {
             let value = measured.as_ref().map_err(String::clone).and_then(|values| {
                 let found =
                     values.iter().find(|(found, value)| found == name && value.is_finite() && *value > 0.0);
-                found.map(|(_, value)| *value).ok_or_else(|| "its measurement gave no value".to_owned())
+                found.map(|(_, value)| *value).ok_or_else(|| "the measurement returned no value".to_owned())
             });
             BenchFigure { name, meaning, value, is_skipped: false }
         }));
     }
 
-    /// Leaves a part out.
+    /// Marks a part as skipped.
     pub(super) fn skip_part(&mut self, part: BenchPart, reason: &str) {
         let row = |(name, meaning): &(&'static str, &'static str)| BenchFigure {
             name,
@@ -109,18 +110,19 @@ impl BenchReport {
         self.0.extend(part.1.iter().map(row));
     }
 
-    /// A measured value.
+    /// Returns a measured value.
     pub(super) fn value(&self, name: &str) -> Option<f64> {
         self.0.iter().find(|row| row.name == name)?.value.as_ref().ok().copied()
     }
 
-    /// The figures that are missing, each with the reason.
+    /// Returns the missing figures with the reasons.
     pub(super) fn missing_figures(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let missing = self.0.iter().filter(|row| !row.is_skipped);
         missing.filter_map(|row| Some((row.name, row.value.as_ref().err()?.as_str())))
     }
 
-    /// One flat object: each figure by its name; where it is null, `NAME_reason` says why.
+    /// Returns one flat object with each figure by name; for a null figure, `NAME_reason` gives the
+    /// reason.
     pub(super) fn to_json(&self, mut all: Value) -> Value {
         for BenchFigure { name, value, .. } in &self.0 {
             match value {
@@ -135,7 +137,7 @@ impl BenchReport {
         all
     }
 
-    /// A line for each figure.
+    /// Formats one line per figure.
     pub(super) fn format_table(&self) -> String {
         let width = self.0.iter().map(|row| row.name.len()).max().unwrap_or_default();
         let lines = self.0.iter().map(|BenchFigure { name, meaning, value, .. }| match value {
@@ -147,13 +149,13 @@ impl BenchReport {
     }
 }
 
-/// The middle one of samples; none of them gives no figure.
+/// Returns the median, or NaN for no samples.
 pub(super) fn median(mut samples: Vec<f64>) -> f64 {
     samples.sort_by(f64::total_cmp);
     samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// How often something happened in a time.
+/// Returns the number of occurrences per second.
 pub(super) fn per_second(count: usize, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
 }

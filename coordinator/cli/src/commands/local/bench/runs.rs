@@ -1,7 +1,7 @@
-//! What a worker does with this machine: tasks with a run process each, whose model is a script; commands in the sandbox;
-//! a repository's files.
+//! Measures worker performance: tasks with run processes and a scripted model, sandboxed commands,
+//! and repository files.
 //!
-//! Times of runs are those that the log recorded, so how often it is looked at changes none of them.
+//! Run times come from the timestamps in the log, so the poll interval does not affect them.
 
 use std::{
     fs,
@@ -44,27 +44,26 @@ use crate::{
     services::{worker, worker_supervisor},
 };
 
-/// The worker's name.
 const WORKER_NAME: &str = "bench";
-/// Slots a processor: runs wait more than they compute.
+/// Slots per CPU: runs wait more than they compute.
 const SLOTS_PER_CPU: usize = 2;
-/// Turns of the run whose turns are timed, before the model's last word.
+/// Turns of the timed run, before the model's final reply.
 const TURNS: usize = 20;
-/// How long that word takes, so that the memory of its process can be read.
+/// Delay of the final reply, during which the memory of the run process is read.
 const LAST_REPLY_DELAY_MS: u64 = 1000;
-/// How often the end of a task is looked for.
+/// Poll interval for the end of a task.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Events read at once: more than such a run has.
+/// Events per page: more than any of these runs has.
 const PAGE_EVENTS: u32 = 500;
-/// How long the worker may take to end.
+/// Grace period for the worker to exit.
 const END_GRACE: Duration = Duration::from_secs(5);
-/// Files of the repository, and of each of its folders.
+/// Files in the repository, and files per folder.
 const REPOSITORY_FILES: usize = 4000;
 const FILES_PER_FOLDER: usize = 20;
-/// Commands that are started before any is timed: they load what the page cache lacks.
+/// Commands started before timing begins; they fill the page cache.
 const WARM_UP: usize = 2;
 
-/// Measures a worker in the home, for a coordinator over a store in `folder`.
+/// Measures a worker in the home, with a coordinator over a store in `folder`.
 pub(super) async fn measure_runs(
     cx: &CliContext,
     folder: &Path,
@@ -80,7 +79,7 @@ pub(super) async fn measure_runs(
     let client = CoordinatorClient::new(&running.url(), token)?;
     let mut stage = BenchWorker { store: Arc::clone(&store), client, worker: worker.map_err(to_anyhow)? };
     let measured = stage.measure(&worker::worker_log_path(cx, WORKER_NAME), effort).await;
-    stage.worker.terminate(END_GRACE).await.context("the worker could not be waited for")?;
+    stage.worker.terminate(END_GRACE).await.context("waiting for the worker failed")?;
     running.shutdown().await;
     store.close().await;
     measured
@@ -124,7 +123,8 @@ impl BenchWorker {
         Ok(values)
     }
 
-    /// One long run: its turns by its log, and the memory of its process while the model's last word is awaited.
+    /// Measures one long run: its turns from the log, and the memory of its process while the final
+    /// reply is delayed.
     async fn measure_turns(&self) -> anyhow::Result<MeasuredValues> {
         let submitted = self.submit(build_script(TURNS, LAST_REPLY_DELAY_MS), 1).await?;
         let id = *submitted.first().context("a task was submitted")?;
@@ -136,7 +136,7 @@ impl BenchWorker {
             if requests.len() > TURNS {
                 break requests;
             }
-            // Seldom: what reads the log takes time from the turns.
+            // Polled rarely, because reading the log takes time from the turns.
             tokio::time::sleep(POLL_INTERVAL * 10).await;
         };
         let supervisor = self.worker.pid();
@@ -151,7 +151,7 @@ impl BenchWorker {
         Ok(values)
     }
 
-    /// Waits until the coordinator has heard of the worker.
+    /// Waits until the coordinator has seen the worker.
     async fn wait_for_worker(&mut self, log: &Path) -> anyhow::Result<()> {
         while self.store.read_status(Timestamp(0)).await?.1.is_empty() {
             if let Ok(ended) = tokio::time::timeout(POLL_INTERVAL, self.worker.wait()).await {
@@ -169,7 +169,7 @@ impl BenchWorker {
         Ok(self.client.submit(&request).await?.tasks.iter().map(|task| task.id).collect())
     }
 
-    /// Waits until a task is as it should be.
+    /// Waits until a task satisfies `is_so`.
     async fn wait_until(&self, id: TaskId, is_so: fn(&TaskRecord) -> bool) -> anyhow::Result<TaskRecord> {
         loop {
             let (record, _) = self.store.get_task(id).await?.context("the task is gone")?;
@@ -191,7 +191,7 @@ fn run_stream(record: &TaskRecord) -> anyhow::Result<StreamId> {
     Ok(StreamId::Run(record.last_run.context("the task has no run")?))
 }
 
-/// By turns a file is made and read; then the model is done, after `delay_ms`.
+/// Builds a script that alternates creating and reading a file, then finishes after `delay_ms`.
 fn build_script(turns: usize, delay_ms: u64) -> String {
     let call = |turn: usize| match turn % 2 {
         0 => json!({
@@ -213,23 +213,23 @@ fn ms_since(started: Instant) -> f64 {
     started.elapsed().as_secs_f64() * 1000.0
 }
 
-/// Resident memory of a process, in MiB.
+/// Returns the resident memory of a process in MiB.
 fn resident_mb(pid: i32) -> anyhow::Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).context("the process has ended")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()).context("its memory is not said")?;
+    let kib = line.and_then(|line| line.split_whitespace().next()).context("its memory is not reported")?;
     Ok(kib.parse::<f64>()? / 1024.0)
 }
 
-/// Measures `true` in the sandbox and without it, by turns.
+/// Measures `true` with and without the sandbox, alternately.
 pub(super) async fn measure_sandbox(cx: &CliContext, effort: BenchEffort) -> anyhow::Result<MeasuredValues> {
     let scratch = cx.home.ensure_folder("scratch").map_err(to_anyhow)?;
     let made =
         worker_supervisor::prepare_sandbox((cx.config.sandbox, cx.config.sandbox_limits), scratch.clone())
             .await;
-    let (sandbox, _workspace) = made.map_err(|why| anyhow!("{why}; `docket doctor` says more"))?;
+    let (sandbox, _workspace) = made.map_err(|why| anyhow!("{why}; run `docket doctor` for details"))?;
     let bare = TrustedSpec {
-        program: find_in_path("true").context("there is no `true` here")?,
+        program: find_in_path("true").context("`true` was not found in PATH")?,
         args: Vec::new(),
         cwd: scratch,
         env: Vec::new(),
@@ -254,7 +254,7 @@ pub(super) async fn measure_sandbox(cx: &CliContext, effort: BenchEffort) -> any
     Ok(vec![("spawn_sandboxed_ms_p50", median(sandboxed)), ("sandbox_overhead_ms_p50", median(overheads))])
 }
 
-/// Measures a workspace of a repository's files: made, and captured after one of them has changed.
+/// Measures creating a workspace from a repository, and its snapshot after one file changed.
 pub(super) async fn measure_files(folder: &Path, effort: BenchEffort) -> anyhow::Result<MeasuredValues> {
     let (source, scratch) = (folder.join("source"), folder.join("pinned"));
     fs::create_dir_all(&scratch)?;

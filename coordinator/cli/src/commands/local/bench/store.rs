@@ -1,4 +1,5 @@
-//! What a store does with this machine's disk: appends beside raw commits, and tasks that come and go without a run.
+//! Measures the store on this machine's disk: appends compared with raw commits, and tasks without
+//! runs.
 
 use std::{
     fs::File,
@@ -38,20 +39,20 @@ use super::{
     report::{MeasuredValues, median, per_second},
 };
 
-/// Runs that append at once.
+/// Number of runs that append concurrently.
 const WRITERS: u32 = 32;
-/// Tasks of a submit.
+/// Tasks per submit.
 const SUBMIT_TASKS: usize = 1000;
-/// Tasks of a lease.
+/// Tasks per lease request.
 const LEASE_TASKS: u32 = 500;
-/// Leases outlast the measurement: nothing renews them.
+/// Lease duration, long enough that nothing needs renewal.
 const LEASE_MS: u64 = 600_000;
-/// Bytes of a raw commit.
+/// Bytes per raw commit.
 const PAGE_BYTES: usize = 4096;
 
 /// Measures the SQLite store in `folder`.
 pub(super) async fn measure_sqlite(folder: &Path, effort: BenchEffort) -> anyhow::Result<MeasuredValues> {
-    let raw = File::create(folder.join("raw")).context("the file for raw commits cannot be made")?;
+    let raw = File::create(folder.join("raw")).context("cannot create the file for raw commits")?;
     let store = BenchStore::new(sqlite::open(&folder.join("docket.db")).await?).await?;
     let mut runs = store.submit_and_lease(WRITERS).await?;
     let (mut raws, mut appends, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
@@ -82,7 +83,7 @@ pub(super) async fn measure_sqlite(folder: &Path, effort: BenchEffort) -> anyhow
     ])
 }
 
-/// Measures appends in a schema of its own on `server`.
+/// Measures appends in a separate schema on `server`.
 pub(super) async fn measure_postgres(server: &str, effort: BenchEffort) -> anyhow::Result<MeasuredValues> {
     let schema = ScratchSchema::create(server).await.context("the user needs CREATE on the database")?;
     let measured = async {
@@ -93,11 +94,11 @@ pub(super) async fn measure_postgres(server: &str, effort: BenchEffort) -> anyho
         appends
     };
     let measured = measured.await;
-    schema.drop_schema().await.with_context(|| format!("the schema {} is left; drop it", schema.name()))?;
+    schema.drop_schema().await.with_context(|| format!("cannot drop the schema {}; drop it manually", schema.name()))?;
     Ok(vec![("appends_per_s_postgres", measured?)])
 }
 
-/// Writes a page over and over for `time` and syncs it each time; how many a second.
+/// Writes and syncs a page repeatedly for `time`; returns the writes per second.
 fn measure_raw_commits(file: &File, time: Duration) -> io::Result<f64> {
     let (started, mut count) = (Instant::now(), 0);
     while started.elapsed() < time {
@@ -108,14 +109,14 @@ fn measure_raw_commits(file: &File, time: Duration) -> io::Result<f64> {
     Ok(per_second(count, started.elapsed()))
 }
 
-/// The base of tasks without a repository, and its manifest's bytes.
+/// Returns the base of a task without a repository, and the bytes of its manifest.
 pub(super) fn empty_base() -> (WorkspaceBase, Vec<u8>) {
     let manifest = Manifest::default();
     let bytes = manifest.encode();
     (WorkspaceBase { manifest: BlobRef::for_bytes(&bytes), tree: manifest.tree_hash(), git: None }, bytes)
 }
 
-/// A task of the script, or of none where it is not run.
+/// Builds a task with the given script, or without one if the task is never run.
 pub(super) fn bench_task(script: Option<BlobRef>) -> anyhow::Result<TaskSpec> {
     let spec = json!({
         "title": "A task of docket bench",
@@ -128,7 +129,7 @@ pub(super) fn bench_task(script: Option<BlobRef>) -> anyhow::Result<TaskSpec> {
     serde_json::from_value(spec).context("a task")
 }
 
-/// A tool's result, as a run appends it.
+/// Builds a tool result event as a run appends it.
 fn tool_result_event() -> NewEvent {
     let finished = ToolFinished {
         call: CallId::for_tool(Turn(1), 0),
@@ -141,7 +142,7 @@ fn tool_result_event() -> NewEvent {
     RunEvent::from(finished).encode(Turn(1))
 }
 
-/// A store under measurement, and the time there.
+/// A store under measurement.
 struct BenchStore {
     store: Arc<dyn Store>,
     clock: Clock,
@@ -164,7 +165,7 @@ impl BenchStore {
         Ok(())
     }
 
-    /// Leases at most `max` tasks, as a worker that has just started.
+    /// Leases at most `max` tasks as a newly started worker.
     async fn lease(&self, max: u32) -> anyhow::Result<Vec<GrantedLease>> {
         let request: LeaseRequest = serde_json::from_value(json!({
             "incarnation": clock::new_id(),
@@ -185,7 +186,7 @@ impl BenchStore {
         Ok(leases)
     }
 
-    /// Appends to all runs at once for `time`, one event after the other each; how many a second.
+    /// Appends single events to all runs concurrently for `time`; returns the appends per second.
     async fn measure_appends(&self, runs: &mut [GrantedLease], time: Duration) -> anyhow::Result<f64> {
         let started = Instant::now();
         let writers = runs.iter_mut().map(|lease| async move {
@@ -208,7 +209,7 @@ impl BenchStore {
         Ok(per_second(counts.iter().sum(), started.elapsed()))
     }
 
-    /// Leases and completes tasks until none is left; how many.
+    /// Leases and completes tasks until none is left; returns their number.
     async fn complete_all(&self) -> anyhow::Result<usize> {
         let mut done = 0;
         loop {

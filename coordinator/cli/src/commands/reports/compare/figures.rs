@@ -1,7 +1,7 @@
-//! What tasks cost and came to, added up by variant. Pure.
+//! Costs and outcomes of tasks, aggregated by variant. Pure.
 //!
-//! A task's figures are those of all its runs and of all that they gave away, each event counted where it was written: a
-//! history that several runs share counts once.
+//! A task's figures include all of its runs and everything they delegated. Each event counts in the
+//! run that recorded it, so history shared by several runs counts once.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use docket_schema::{
     task::{TaskBlockedReason, TaskRecord, TaskSpec, TaskState},
 };
 
-/// What tasks are compared over.
+/// What differs between the compared tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ComparedVariant {
     pub(super) model: ModelRef,
@@ -24,13 +24,13 @@ pub(super) struct ComparedVariant {
 }
 
 impl ComparedVariant {
-    /// What a task asks for.
+    /// Returns the variant that a task requests.
     pub(super) fn from_spec(spec: &TaskSpec) -> Self {
         let (explore, fallback) = (spec.explore_model.clone(), spec.fallback_model.clone());
         Self { model: spec.model.clone(), explore, fallback, engine: spec.engine.clone() }
     }
 
-    /// What a run was given.
+    /// Returns the variant that a run was started with.
     pub(super) fn from_run(pins: &RunStarted) -> Self {
         let other = |other: &Option<Box<OtherModel>>| other.as_ref().map(|other| other.model.clone());
         let models = &pins.models;
@@ -39,42 +39,42 @@ impl ComparedVariant {
     }
 }
 
-/// A task that was looked at.
+/// A measured task.
 #[derive(Debug, Clone)]
 pub(super) struct ComparedTask {
     pub(super) task: TaskId,
-    /// Title and text: what makes two tasks the same.
+    /// Title and text; tasks are the same if both match.
     pub(super) title_and_text: (String, String),
     pub(super) variant: ComparedVariant,
     pub(super) state: TaskState,
-    /// Nothing more comes of it by itself.
+    /// Whether the task will not change further by itself.
     pub(super) is_settled: bool,
-    /// Why it ended otherwise than well.
+    /// Why the task did not complete.
     pub(super) message: Option<String>,
     pub(super) spent: TaskFigures,
 }
 
-/// What the runs of a task took.
+/// Figures of the runs of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TaskFigures {
     pub(super) turns: u64,
     pub(super) usage: TokenUsage,
     pub(super) cost_nusd: u64,
-    /// Some of it was answered by a model whose price is not known.
+    /// Whether a model without a known price answered some calls.
     pub(super) unpriced: bool,
-    /// From first to last event of each run; none before the first has ended.
+    /// From the first to the last event of each run; `None` until a run has ended.
     pub(super) wall_ms: Option<u64>,
-    /// What models, waits for them, tools and checks took; likewise.
+    /// Time spent in models, waits for them, tools and checks; `None` likewise.
     pub(super) worked_ms: Option<u64>,
 }
 
 impl TaskFigures {
-    /// Adds a run's own events. `models` are those that it ended with.
+    /// Adds a run's own events. `models` are the models at its end.
     pub(super) fn add_run(&mut self, events: &[Envelope], models: &RunModels) {
         let mut turns: BTreeSet<Turn> = BTreeSet::new();
         let (mut models, mut asked) = (models.clone(), models.main.clone());
         for event in events {
-            // What this build cannot read it cannot count; `docket verify` says so.
+            // Events this build cannot decode are not counted; `docket verify` reports them.
             match RunEvent::decode(&event.kind, event.version, event.payload.as_str()) {
                 Ok(RunEvent::RunStarted(started)) => models = started.models,
                 Ok(RunEvent::Forked(forked)) => {
@@ -99,24 +99,24 @@ impl TaskFigures {
         self.turns += turns.len() as u64;
     }
 
-    /// Adds up how long the runs took.
+    /// Adds up the wall time of the runs.
     pub(super) fn set_wall_time(&mut self, view: &TaskView) {
         let ended = view.runs.iter().filter_map(|run| Some(run.ended_at?.ms_since(run.started_at?)));
         self.wall_ms = ended.reduce(u64::saturating_add);
     }
 }
 
-/// Sums and medians over some tries of one variant.
+/// Sums and medians over the tries of one variant.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct VariantSummary {
     pub(super) tasks: usize,
     pub(super) succeeded: usize,
-    /// Neither ended nor waiting for a person.
+    /// Tasks that have neither ended nor wait for a person.
     pub(super) under_way: usize,
     pub(super) turns: u64,
     pub(super) turns_median: Option<u64>,
     pub(super) usage: TokenUsage,
-    /// None where some of it is not known.
+    /// `None` if part of the cost is unknown.
     pub(super) cost_nusd: Option<u64>,
     pub(super) wall_ms_median: Option<u64>,
     pub(super) worked_ms_median: Option<u64>,
@@ -143,20 +143,21 @@ impl VariantSummary {
         Self { turns_median: median(turns), wall_ms_median, worked_ms_median, ..sum }
     }
 
-    /// Of a hundred tasks; none of none.
+    /// Returns the percentage of completed tasks; `None` without tasks.
     pub(super) fn success_percent(&self) -> Option<usize> {
         (self.succeeded * 100 + self.tasks / 2).checked_div(self.tasks)
     }
 }
 
-/// Whether nothing more will come of it by itself. One that waits for its provider goes on by itself; one that waits for
-/// what it gave away goes on with that, which is a task of the batch as well.
+/// Whether the task will not change further by itself. A task that waits for its provider continues
+/// by itself; one that waits for delegated tasks continues with them, and they are in the batch
+/// too.
 pub(super) fn is_settled(task: &TaskRecord) -> bool {
     task.state.is_ended()
         || (task.state == TaskState::Blocked && task.blocked_why != Some(TaskBlockedReason::Outage))
 }
 
-/// The middle one; of an even number the mean of the two in the middle.
+/// Returns the median; for an even count, the mean of the two middle values.
 fn median(mut values: Vec<u64>) -> Option<u64> {
     values.sort_unstable();
     let middle = values.len() / 2;
@@ -167,7 +168,7 @@ fn median(mut values: Vec<u64>) -> Option<u64> {
     Some(u64::midpoint(values[middle - 1], upper))
 }
 
-/// The variants in the order in which they were first met.
+/// Returns the variants in order of first appearance.
 pub(super) fn distinct_variants(tries: &[ComparedTask]) -> Vec<ComparedVariant> {
     let mut all: Vec<ComparedVariant> = Vec::new();
     for tried in tries {
@@ -178,7 +179,7 @@ pub(super) fn distinct_variants(tries: &[ComparedTask]) -> Vec<ComparedVariant> 
     all
 }
 
-/// The tasks, likewise.
+/// Returns the tasks in order of first appearance.
 pub(super) fn distinct_tasks(tries: &[ComparedTask]) -> Vec<&(String, String)> {
     let mut all = Vec::new();
     for tried in tries {

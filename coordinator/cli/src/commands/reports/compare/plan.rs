@@ -1,4 +1,4 @@
-//! What is compared: the variants that the flags name, and each task for each of them.
+//! Plans a comparison: the variants given by flags, and each task for each variant.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -18,11 +18,11 @@ use crate::{
     },
 };
 
-/// A model beside the main one, or none.
+/// An optional explore or fallback model.
 #[derive(Debug, Clone)]
 pub(super) struct OptionalModel(Option<ModelRef>);
 
-/// Reads one.
+/// Parses an optional model; empty means none.
 pub(super) fn parse_optional_model(text: &str) -> Result<OptionalModel, String> {
     if text.is_empty() {
         Ok(OptionalModel(None))
@@ -31,16 +31,16 @@ pub(super) fn parse_optional_model(text: &str) -> Result<OptionalModel, String> 
     }
 }
 
-/// A task of the comparison, as it is asked.
+/// A task of the comparison, as specified.
 struct PlannedTask {
     prepared: PreparedTask,
     line: Option<BacklogLine>,
 }
 
-/// What a file holds.
+/// Contents of an input file.
 enum CompareInput {
     BacklogLines(Vec<BacklogLine>),
-    /// One task; its text, where it came from standard input.
+    /// One task, with its text if it came from standard input.
     SingleTask(Option<String>),
 }
 
@@ -54,9 +54,9 @@ impl CompareInput {
             };
         }
         let text = std::io::read_to_string(std::io::stdin().lock()).fail_with(ExitKind::Usage, || {
-            "cannot read the task from standard input; is it UTF-8?".to_owned()
+            "cannot read the task from standard input; it must be UTF-8".to_owned()
         })?;
-        // No task in words begins so, and each line of a backlog does.
+        // Every line of a backlog starts with a brace; a task in prose does not.
         if text.trim_start_matches('\u{feff}').trim_start().starts_with('{') {
             return backlog::parse_tasks(&text, "standard input").map(Self::BacklogLines);
         }
@@ -64,7 +64,8 @@ impl CompareInput {
     }
 }
 
-/// What a flag says of the `nth` model: it is given once for all of them, or once for each.
+/// Returns the flag's value for the `nth` model; a flag is given once for all models or once for
+/// each.
 fn nth_value<T>(given: &[T], nth: usize) -> Option<&T> {
     if let [only] = given { Some(only) } else { given.get(nth) }
 }
@@ -90,7 +91,7 @@ impl CompareArgs {
         Ok(())
     }
 
-    /// Each model with each engine.
+    /// Returns each model combined with each engine.
     pub(super) fn variants(&self, cx: &CliContext) -> CliResult<Vec<ComparedVariant>> {
         self.check_counts()?;
         let engines =
@@ -112,7 +113,7 @@ impl CompareArgs {
                 all.chain(self.role.iter().map(RoleModel::model)).find(|one| one.provider == "scripted")
             {
                 return usage_error(format!(
-                    "{scripted} has one script for one task; compare models that are asked"
+                    "{scripted} has a script for a single task; compare real models"
                 ));
             }
             for engine in &engines {
@@ -124,14 +125,14 @@ impl CompareArgs {
                 };
                 if variants.contains(&variant) {
                     return usage_error(format!(
-                        "{model} with {engine} is given twice; --repeat tries it more often"
+                        "{model} with {engine} is given twice; use --repeat to run it more often"
                     ));
                 }
                 variants.push(variant);
             }
         }
         if variants.len() < 2 {
-            return usage_error("there is nothing to compare: give --model, or --engine, twice or more");
+            return usage_error("nothing to compare: give --model or --engine at least twice");
         }
         Ok(variants)
     }
@@ -175,13 +176,13 @@ impl CompareArgs {
             max_tokens: self.max_tokens,
             max_cost: self.max_cost,
             max_time: self.max_time,
-            // A second try would hide that the first failed.
+            // A retry would hide the first failure.
             attempts: 1,
             conditions: crate::tasks::conditions::ConditionArgs::default(),
         }
     }
 
-    /// All tasks, in the order of the files.
+    /// Returns all tasks in the order of the files.
     fn plan_tasks(&self, cx: &CliContext, variant: &ComparedVariant) -> CliResult<Vec<PlannedTask>> {
         let mut all = Vec::new();
         for file in &self.files {
@@ -202,12 +203,13 @@ impl CompareArgs {
         }
         let texts: BTreeSet<_> = all.iter().map(|one| (&one.prepared.title, &one.prepared.text)).collect();
         if texts.len() < all.len() {
-            return usage_error("two files hold the same task; --repeat tries it more often");
+            return usage_error("two files contain the same task; use --repeat to run it more often");
         }
         Ok(all)
     }
 
-    /// Every task for every variant, as often as wanted; what can be wrong is told before anything is sent.
+    /// Builds every task for every variant and repetition. Reports all errors before anything is
+    /// submitted.
     pub(super) async fn build_specs(
         &self,
         cx: &CliContext,
@@ -215,9 +217,9 @@ impl CompareArgs {
         variants: &[ComparedVariant],
     ) -> CliResult<Vec<TaskSpec>> {
         if self.repo.is_none() && !self.empty {
-            return usage_error("give --repo DIR, or --empty for none");
+            return usage_error("specify --repo DIR, or --empty for no repository");
         }
-        // An engine that this build lacks is told here, of every variant, and a price that a budget lacks.
+        // Checks every variant for an unknown engine, and for an unknown price if there is a budget.
         for variant in variants {
             let task = self.task_args(None, None, variant);
             task.check_engine(cx)?;
@@ -241,7 +243,7 @@ impl CompareArgs {
         let count = wanted.len() * variants.len() * self.repeat as usize;
         if count > COMPARED_MAX {
             return usage_error(format!(
-                "that is {count} tasks, more than the {COMPARED_MAX} that are compared at once"
+                "this makes {count} tasks, more than the limit of {COMPARED_MAX}"
             ));
         }
         let mut texts = Vec::with_capacity(wanted.len());
@@ -249,15 +251,15 @@ impl CompareArgs {
         for PlannedTask { prepared: asked, line } in wanted {
             texts.push((asked.title.clone(), asked.text.clone(), line));
             if one.is_none() {
-                // One pin for all of them: they start from the same commit.
+                // Pinned once, so that all tasks start from the same commit.
                 one =
                     Some(self.task_args(None, None, &variants[0]).build_spec(cx, client, asked, None).await?);
             }
         }
-        let Some(one) = one else { return usage_error("there is no task to compare with") };
+        let Some(one) = one else { return usage_error("there are no tasks to compare") };
         let batch = Some(BatchId(docket_coordinator::clock::new_id()));
         let mut specs = Vec::with_capacity(count);
-        // Variants take turns: what changes on the machine or at a provider meets all of them.
+        // Variants alternate, so that changes on the machine or at a provider affect all of them.
         for _ in 0..self.repeat {
             for (title, text, line) in &texts {
                 specs.extend(variants.iter().zip(&roles).map(|(variant, roles)| {
@@ -265,7 +267,7 @@ impl CompareArgs {
                         title: title.clone(),
                         text: text.clone(),
                         model: variant.model.clone(),
-                        // What is compared is what was named here, and not what is configured beside it.
+                        // Only the models given here are compared, not additional ones from the configuration.
                         explore_model: variant.explore.clone(),
                         fallback_model: variant.fallback.clone(),
                         roles: roles.clone(),
@@ -284,7 +286,7 @@ impl CompareArgs {
     }
 }
 
-/// What a line of a backlog says goes over the flags, or beside them.
+/// Applies the values of a backlog line over those of the flags.
 fn apply_line(mut spec: TaskSpec, line: &BacklogLine) -> TaskSpec {
     if line.tests.is_some() {
         spec.tests.clone_from(&line.tests);

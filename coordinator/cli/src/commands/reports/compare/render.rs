@@ -1,4 +1,4 @@
-//! A comparison as a table for people, and as one object for programs.
+//! Renders a comparison as a table for people and as one JSON object for programs.
 
 use docket_schema::ids::TaskId;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::{
     output::display::{self, TableCell, TextStyle, TextTable, format_duration},
 };
 
-/// The table: a line for each variant under each task, and under all of them.
+/// Prints the table: one line per variant under each task, and under all tasks.
 pub(super) fn print_comparison(cx: &CliContext, tries: &[ComparedTask]) {
     let variants = distinct_variants(tries);
     let mut table =
@@ -58,7 +58,7 @@ fn summary_cells(name: &str, sum: &VariantSummary, what: &str, style: Option<Tex
     ]
 }
 
-/// As short as tells them apart.
+/// Returns the shortest label that distinguishes the variant.
 fn variant_label(variant: &ComparedVariant, all: &[ComparedVariant]) -> String {
     let mut name = variant.model.to_string();
     if all.iter().any(|other| other.engine != variant.engine) {
@@ -66,7 +66,7 @@ fn variant_label(variant: &ComparedVariant, all: &[ComparedVariant]) -> String {
     }
     let same = |other: &&ComparedVariant| other.model.to_string() == variant.model.to_string();
     if all.iter().filter(same).any(|other| other.model.base_url != variant.model.base_url) {
-        name.push_str(&format!(" at {}", variant.model.base_url.as_deref().unwrap_or("its provider")));
+        name.push_str(&format!(" at {}", variant.model.base_url.as_deref().unwrap_or("its provider's default")));
     }
     for (word, own, differs) in [
         ("exploring by", &variant.explore, all.iter().any(|other| other.explore != variant.explore)),
@@ -79,7 +79,7 @@ fn variant_label(variant: &ComparedVariant, all: &[ComparedVariant]) -> String {
     display::sanitize_line(&name).into_owned()
 }
 
-/// The object.
+/// Renders the JSON object.
 pub(super) fn to_json(batch: Option<String>, tries: &[ComparedTask]) -> Value {
     let variants = distinct_variants(tries);
     let of = |variant: &ComparedVariant, tries: &[&ComparedTask]| {
@@ -112,7 +112,7 @@ pub(super) fn to_json(batch: Option<String>, tries: &[ComparedTask]) -> Value {
 }
 
 fn summary_json(sum: &VariantSummary) -> Value {
-    #[expect(clippy::cast_precision_loss, reason = "dollars for people; the exact sum stands beside it")]
+    #[expect(clippy::cast_precision_loss, reason = "dollars for people; the exact sum is included as well")]
     let cost_usd = sum.cost_nusd.map(|nusd| nusd as f64 / 1e9);
     json!({
         "tasks": sum.tasks,

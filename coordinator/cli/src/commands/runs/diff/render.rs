@@ -1,4 +1,4 @@
-//! A difference in other forms than a patch: JSON, counts of lines, names.
+//! Renders a diff as JSON, line counts or names.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -19,22 +19,22 @@ use crate::{
     },
 };
 
-/// Columns of the bars of plus and minus at most.
+/// Maximum width of the bars of plus and minus signs.
 const BAR_COLUMNS_MAX: u64 = 40;
 
-/// A difference as `--json` shows it: stable.
+/// A diff in the output of `--json`; a stable format.
 #[derive(Debug, Serialize)]
 pub(super) struct DiffRow {
     run: RunId,
-    /// The turn after which the old tree stood; null for the base.
+    /// The turn after which the old tree was recorded; null for the base.
     from: Option<u32>,
-    /// The turn after which the new tree stood.
+    /// The turn after which the new tree was recorded.
     to: u32,
     from_tree: String,
     to_tree: String,
     paths: Vec<WorkspacePath>,
-    /// With `--turn`: what a person changed by hand where the turn ended. The patch holds it with `--by-hand`,
-    /// and only then.
+    /// With `--turn`: paths that a person changed at the end of the turn. The patch includes them only
+    /// with `--by-hand`.
     by_hand: Vec<WorkspacePath>,
     files: Vec<DiffFileRow>,
     patch: Content,
@@ -48,13 +48,13 @@ struct DiffFileRow {
     what: &'static str,
     old_kind: Option<EntryKind>,
     new_kind: Option<EntryKind>,
-    /// Octal, as `chmod` takes it.
+    /// Octal file mode, as for `chmod`.
     old_mode: Option<String>,
     new_mode: Option<String>,
-    /// Null for what is not text, or what git does not see.
+    /// Null for files that are not text or that git cannot see.
     added: Option<u64>,
     removed: Option<u64>,
-    /// Why the patch does not carry it, where it does not.
+    /// Why the patch does not include this path.
     beyond_git: Option<&'static str>,
 }
 
@@ -112,7 +112,7 @@ impl DiffRow {
     }
 }
 
-/// The differing paths: one harmless line each, or exact and ended by zero bytes.
+/// Prints the differing paths: sanitized, one per line, or exact and terminated by zero bytes.
 pub(super) fn print_names(diff: &TreeDiff, null: bool) {
     for path in diff.paths() {
         if null {
@@ -123,13 +123,13 @@ pub(super) fn print_names(diff: &TreeDiff, null: bool) {
     }
 }
 
-/// A line for each path with its counts and a bar, and a line of sums.
+/// Formats a line with counts and a bar for each path, and a line with totals.
 pub(super) async fn format_stat(screen: OutputScreen, diff: &TreeDiff) -> CliResult<String> {
     let lines = count_lines(diff).await?;
     let most = lines.values().flatten().map(|lines| lines.added + lines.removed).max().unwrap_or(0);
     let scaled = |count: u64| match most {
         0..=BAR_COLUMNS_MAX => count,
-        // What changed at all shows at least one sign.
+        // Any change shows at least one sign.
         most => (count * BAR_COLUMNS_MAX / most).max(u64::from(count > 0)),
     };
     let bar = |sign: &str, count: u64| sign.repeat(usize::try_from(scaled(count)).unwrap_or(0));
@@ -146,7 +146,7 @@ pub(super) async fn format_stat(screen: OutputScreen, diff: &TreeDiff) -> CliRes
             }
             Some(Some(_)) => "    0".to_owned(),
             Some(None) => format!("  bin {} -> {} bytes", entry_size(path.old), entry_size(path.new)),
-            None => "    - not in a patch".to_owned(),
+            None => "    - not in the patch".to_owned(),
         };
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{:<7} {detail}  {name}", change_kind(path));

@@ -1,4 +1,4 @@
-//! Predictions as SWE-bench's harness reads them: for each instance that was solved, its patch.
+//! Writes SWE-bench predictions: the patch of each solved instance, in the format of the harness.
 
 use crate::connect::batch_lookup;
 use std::{collections::BTreeSet, io::Write};
@@ -20,18 +20,18 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// Tasks of a page of the list.
+/// Tasks per page of the list.
 const PAGE_TASKS: u32 = 100;
 
-/// Which, and under which name.
+/// Which tasks to export, and under which model name.
 #[derive(Debug)]
 pub(super) struct PredictionQuery<'a> {
     pub(super) batch: Option<&'a str>,
-    /// What the harness calls the model.
+    /// The model name in the predictions.
     pub(super) model_name: Option<&'a str>,
 }
 
-/// The instance that a task is of: `docket import` gives it the instance's id as its title.
+/// Returns the instance of a task: `docket import` uses the instance's ID as the title.
 fn instance_id(task: &TaskRecord) -> Option<&str> {
     let title = task.spec.title.as_str();
     let key = task.spec.dedup_key.as_deref()?;
@@ -39,7 +39,7 @@ fn instance_id(task: &TaskRecord) -> Option<&str> {
     (own && title.contains("__")).then_some(title)
 }
 
-/// Writes a line for each completed task of an instance; of several the newest.
+/// Writes a line for each instance with a completed task; the newest task wins.
 pub(super) async fn write_predictions(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -69,7 +69,7 @@ pub(super) async fn write_predictions(
             let patch = result.to_patch().await.fail_as(ExitKind::Failed)?;
             let Ok(patch) = String::from_utf8(patch) else {
                 let message = format!(
-                    "{instance}: its patch is not UTF-8, and JSON holds nothing else; it is left out"
+                    "{instance}: skipped because its patch is not UTF-8 and cannot be written as JSON"
                 );
                 progress.print_note(&display::sanitize_line(&message));
                 continue;
@@ -89,13 +89,13 @@ pub(super) async fn write_predictions(
     if done.is_empty() {
         return Err(CliError::new(
             ExitKind::NotFound,
-            "no completed task is an instance of SWE-bench; `docket import FILE --repos DIR` makes them",
+            "no completed SWE-bench tasks; import instances with `docket import FILE --repos DIR`",
         ));
     }
     if written == 0 {
         return Err(CliError::new(
             ExitKind::Failed,
-            "no patch of these tasks is UTF-8: there is nothing to write",
+            "none of these tasks has a UTF-8 patch; nothing to write",
         ));
     }
     Ok(ExportStats { events: written, blobs: 0 })

@@ -1,4 +1,4 @@
-//! A backlog's import, step by step: read, check, look what is there already, pin, submit.
+//! Imports a backlog step by step: read, check, look up existing tasks, pin, submit.
 
 use crate::connect::batch_lookup;
 use crate::history::blobs;
@@ -39,22 +39,22 @@ use crate::{
     },
 };
 
-/// Repeated lines that are told one by one.
+/// Maximum number of repeated lines that are reported individually.
 const REPEATED_SHOWN_MAX: usize = 5;
-/// Tasks that a dry run's table shows.
+/// Maximum number of tasks in the table of a dry run.
 const ROWS_MAX: usize = 200;
 
-/// What was read and is still to be told.
+/// Counts to report at the end.
 struct ImportCounts {
     form: BacklogFormat,
     skipped: SkippedEntries,
     repeated: usize,
     bad: usize,
-    /// Retried, for others wait for them.
+    /// Tasks that were retried because others wait for them.
     retried: Vec<TaskId>,
 }
 
-/// Takes a backlog in.
+/// Imports a backlog.
 pub(super) async fn import_backlog(
     cx: CliContext,
     path: &Path,
@@ -63,7 +63,7 @@ pub(super) async fn import_backlog(
 ) -> CliResult {
     let name = path.display().to_string();
     let text = read_text(path, from)?;
-    // Where the command was given, as every other flag; what a line names is looked for beside its file.
+    // Relative to the current folder like every other flag; paths in a line are relative to its file.
     let repos = flags.repos.as_deref().map(std::path::absolute).transpose().fail_as(ExitKind::Usage)?;
     let reading = BacklogOptions {
         format: flags
@@ -87,7 +87,7 @@ pub(super) async fn import_backlog(
     let has_money = [flags.budget(), read.budget].iter().flatten().any(|budget| budget.cost_nusd.is_some());
     let tasks = if has_money { task_specs::reject_unpriced(&cx, tasks, &mut faults)? } else { tasks };
     if faults.is_of_all() || faults.count() > 0 && !flags.skip_bad {
-        // Commits are looked at all the same: what is wrong is told at once.
+        // A dry run checks commits as well, to report errors early.
         task_specs::pin_bases(&cx, tasks, None, None, &mut faults).await?;
         return Err(faults_error(&cx, &faults, &name));
     }
@@ -125,7 +125,7 @@ pub(super) async fn import_backlog(
         faults
             .format_lines(&name)
             .iter()
-            .for_each(|fault| display::print_note(&display::sanitize_line(&format!("left out: {fault}"))));
+            .for_each(|fault| display::print_note(&display::sanitize_line(&format!("skipped: {fault}"))));
     }
     let counts = ImportCounts {
         form: reading.format,
@@ -143,7 +143,7 @@ pub(super) async fn import_backlog(
     let progress = ProgressDisplay::bar(&cx, new.len() as u64, "tasks");
     let mut budget = None;
     let sent = async {
-        // What was set by hand stays; what is said with this very command is by hand.
+        // A budget set by hand is kept; flags of this command count as set by hand.
         if let Some(said) = read.budget {
             budget = Some(access.client.set_budget(batch.id, said, BudgetUpdateMode::OfFile).await?);
         }
@@ -154,11 +154,11 @@ pub(super) async fn import_backlog(
         store_scripts(&mut upload, &new).await?;
         submit::submit_tasks(&access.client, new, &flags, &progress).await
     };
-    // Who interrupts it is told that the same command goes on.
+    // Report on interruption that the same command continues the import.
     let sent = tokio::select! {
         sent = sent => match sent {
             Ok(sent) => {
-                // They differ in their queues and engines at most; one stands for them all.
+                // The tasks differ only in queue and engine, so the first one is representative.
                 if let Some(first) = sent.iter().find(|task| !task.duplicate) {
                     note_unserved(&access.client, first.id).await;
                 }
@@ -168,7 +168,7 @@ pub(super) async fn import_backlog(
         },
         _ = tokio::signal::ctrl_c() => Err(CliError::new(
             ExitKind::Failed,
-            "interrupted; what was submitted stays, and the same import goes on with the rest",
+            "interrupted; submitted tasks are kept, and the same import continues with the rest",
         )),
     };
     drop(progress);
@@ -179,7 +179,7 @@ pub(super) async fn import_backlog(
         display::print_note(&format!("its runs may use {} together", value_format::format_budget(&set)));
         if let Some(said) = read.budget.filter(|said| said.or(set) != set) {
             display::print_note(&display::sanitize_line(&format!(
-                "that was set for the batch, and stays: {} in the file changes nothing; `docket batch budget '{}'` does",
+                "the budget was already set for the batch and is kept; {} in the file is ignored; change it with `docket batch budget '{}'`",
                 value_format::format_budget(&said),
                 batch.name
             )));
@@ -196,13 +196,13 @@ fn read_text(path: &Path, from: Box<dyn io::Read>) -> CliResult<String> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         let most = FILE_BYTES_MAX / 1024 / 1024;
         let message =
-            format!("{} has more than {most} MiB, which no backlog may have; split it", path.display());
+            format!("{} exceeds the limit of {most} MiB for a backlog; split it", path.display());
         return Err(CliError::new(ExitKind::Usage, message));
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
         let line = 1 + memchr::memchr_iter(b'\n', &error.as_bytes()[..good]).count();
-        CliError::new(ExitKind::Usage, format!("{}:{line}: this is not UTF-8 text", path.display()))
+        CliError::new(ExitKind::Usage, format!("{}:{line}: not UTF-8 text", path.display()))
     })
 }
 
@@ -214,15 +214,15 @@ fn faults_error(cx: &CliContext, faults: &backlog::BacklogFaults, name: &str) ->
     }
     faults.format_lines(name).iter().for_each(|fault| display::print_note(&display::sanitize_line(fault)));
     if !cx.is_json() && faults.list_with_fields().len() > faults.format_lines(name).len() {
-        display::print_note("--json tells each of them");
+        display::print_note("use --json to list all of them");
     }
     let lines = match faults.count() {
-        1 => "one fault".to_owned(),
-        count => format!("{count} faults"),
+        1 => "1 error".to_owned(),
+        count => format!("{count} errors"),
     };
     let out = match faults.is_of_all() {
-        true => "a budget is never left out",
-        false => "--skip-bad leaves such tasks out",
+        true => "an invalid budget is never skipped",
+        false => "use --skip-bad to skip such tasks",
     };
     CliError::new(ExitKind::Usage, format!("{lines} in {name}; nothing was submitted ({out})"))
 }
@@ -230,11 +230,11 @@ fn faults_error(cx: &CliContext, faults: &backlog::BacklogFaults, name: &str) ->
 fn print_repeated(name: &str, repeated: &[(usize, usize)]) {
     for (line, first) in repeated.iter().take(REPEATED_SHOWN_MAX) {
         display::print_note(&display::sanitize_line(&format!(
-            "{name}:{line}: the same task as in line {first}; it is submitted once"
+            "{name}:{line}: same task as line {first}; submitted once"
         )));
     }
     if let Some(more) = repeated.len().checked_sub(REPEATED_SHOWN_MAX).filter(|more| *more > 0) {
-        display::print_note(&format!("and {more} more that repeat an earlier one"));
+        display::print_note(&format!("and {more} more duplicates"));
     }
 }
 
@@ -244,22 +244,23 @@ fn report_empty(cx: &CliContext, name: &str, form: BacklogFormat, skipped: Skipp
             BacklogFormat::Jsonl => backlog::no_tasks_error(name),
             BacklogFormat::Markdown => CliError::new(
                 ExitKind::Usage,
-                format!("{name} holds no task: each is a box, as `- [ ] Mend the rounding`"),
+                format!("{name} contains no tasks: write each as a checkbox, e.g. `- [ ] Fix the rounding`"),
             ),
             BacklogFormat::Github | BacklogFormat::SweBench => {
-                CliError::new(ExitKind::Usage, format!("{name} holds no task"))
+                CliError::new(ExitKind::Usage, format!("{name} contains no tasks"))
             }
         });
     }
     if cx.is_json() {
         display::print_json(&json!({ "submitted": 0, "skipped": skipped, "tasks": [] }));
     } else {
-        display::print_line("all of it is done; nothing was submitted");
+        display::print_line("everything is done already; nothing was submitted");
     }
     Ok(ExitKind::Ok)
 }
 
-/// The batch that the file's tasks are in: the same for the same file, so that it can be imported again.
+/// Returns the batch of the file's tasks. The same file gives the same batch, so it can be imported
+/// again.
 fn import_batch(path: &Path, text: &str, flags: &BacklogImportArgs) -> CliResult<ImportBatch> {
     let is_named = flags.batch.is_some();
     let name = match &flags.batch {
@@ -268,7 +269,7 @@ fn import_batch(path: &Path, text: &str, flags: &BacklogImportArgs) -> CliResult
             let of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
             let file = match path.is_file() {
                 true => of(path).unwrap_or_default(),
-                // A stream has no name to know it by.
+                // Standard input has no name, so its content identifies it.
                 false => format!("import {}", &blake3::hash(text.as_bytes()).to_hex()[..8]),
             };
             let folder = flags.repo.as_ref().or(flags.repos.as_ref());
@@ -281,7 +282,7 @@ fn import_batch(path: &Path, text: &str, flags: &BacklogImportArgs) -> CliResult
     Ok(ImportBatch { id: batch_lookup::batch_id_from_name(&name), name, is_named })
 }
 
-/// Stores the scripts that tasks name, each once.
+/// Stores each script that tasks reference, once.
 async fn store_scripts(upload: &mut BlobUpload<'_>, tasks: &[UnpinnedTask]) -> CliResult<()> {
     let mut stored: Vec<BlobRef> = Vec::new();
     for bytes in tasks.iter().filter_map(|task| task.script.as_ref()) {
@@ -294,7 +295,7 @@ async fn store_scripts(upload: &mut BlobUpload<'_>, tasks: &[UnpinnedTask]) -> C
     upload.flush().await.fail_as(ExitKind::Failed)
 }
 
-/// What a dry run found.
+/// Prints the result of a dry run.
 fn print_dry_run(
     cx: &CliContext,
     batch: &ImportBatch,
@@ -336,7 +337,7 @@ fn print_dry_run(
         display::print_line(&table.render(cx.screen));
     }
     if let Some(more) = new.len().checked_sub(ROWS_MAX).filter(|more| *more > 0) {
-        display::print_line(&format!("and {more} more; --json shows all"));
+        display::print_line(&format!("and {more} more; use --json to show all"));
     }
     let told = format_skipped(counts, there.len());
     let text = format!(
@@ -347,15 +348,15 @@ fn print_dry_run(
     display::print_line(&cx.screen.wrap_prose(&display::sanitize_line(&text)));
 }
 
-/// What was left out, as a sentence goes on.
+/// Formats what was skipped, as the continuation of a sentence.
 fn format_skipped(counts: &ImportCounts, there: usize) -> String {
     let counted = [
-        (counts.retried.len(), "taken up again, for others wait for them"),
-        (there - counts.retried.len().min(there), "there already"),
-        (counts.repeated, "repeated in the file"),
+        (counts.retried.len(), "retried because other tasks wait for them"),
+        (there - counts.retried.len().min(there), "already submitted"),
+        (counts.repeated, "duplicates in the file"),
         (counts.skipped.done, "done or closed"),
-        (counts.skipped.pull_requests, "of pull requests"),
-        (counts.bad, "left out as wrong"),
+        (counts.skipped.pull_requests, "pull requests"),
+        (counts.bad, "skipped as invalid"),
     ];
     let said: Vec<String> = counted
         .iter()
@@ -397,13 +398,13 @@ fn print_submitted(
         String::new()
     };
     display::print_line(&display::sanitize_line(&format!(
-        "{} in the backlog as batch {}{}{speed}",
-        if submitted == 1 { "1 task is".to_owned() } else { format!("{submitted} tasks are") },
+        "{} as batch {}{}{speed}",
+        if submitted == 1 { "submitted 1 task".to_owned() } else { format!("submitted {submitted} tasks") },
         batch.name,
         format_skipped(counts, duplicates)
     )));
     display::print_note(&display::sanitize_line(&format!(
-        "`docket batch '{}'` tells how they stand",
+        "show its progress with `docket batch '{}'`",
         batch.name
     )));
 }

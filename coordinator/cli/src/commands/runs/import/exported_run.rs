@@ -1,7 +1,8 @@
-//! A run that `docket export` wrote elsewhere is taken in, to be looked at, proven, forked.
+//! Imports a run written by `docket export`, to view, verify or fork it.
 //!
-//! The file is read twice: once to check all of it, before anything is sent; once to send it, checked
-//! again. What is sent before the last call is blobs that nothing names yet; that call writes all or nothing.
+//! The file is read twice: once to check all of it before anything is sent, and once to send it,
+//! with the checks repeated. Before the last call only unreferenced blobs are sent; the last call
+//! writes all or nothing.
 
 use crate::history::blobs;
 use std::{
@@ -32,18 +33,18 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// How a zstd stream begins.
+/// Magic bytes of a zstd stream.
 const ZSTD_START: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Whether a file that begins so is an exported run.
+/// Whether a file that starts with these bytes is an exported run.
 pub(super) fn is_exported_run(start: &[u8]) -> bool {
     start.starts_with(&ZSTD_START) || start.starts_with(EXPORT_PREFIX)
 }
 
-/// Events are sent in pages of about this size, in bytes: well under what a request may bring.
+/// Approximate size of a page of events in bytes, well below the request limit.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Takes it in.
+/// Imports an exported run.
 pub(super) async fn import_exported_run(
     cx: CliContext,
     source: ImportSource,
@@ -75,10 +76,10 @@ fn print_imported(cx: &CliContext, read: &VerifiedExport, response: &ImportRespo
             "new_streams": response.streams.iter().map(|s| s.stream.to_string()).collect::<Vec<_>>(),
         }));
     } else if new == 0 {
-        display::print_line(&format!("run {} is here already, just as in the file", response.run.short()));
+        display::print_line(&format!("run {} was already imported, identical to the file", response.run.short()));
     } else {
         display::print_line(&format!(
-            "run {} of task {} is here: {new} events and {} blobs; `docket replay {}` reads it",
+            "imported run {} of task {}: {new} events and {} blobs; view it with `docket replay {}`",
             response.run.short(),
             response.task.short(),
             read.blobs.len(),
@@ -87,7 +88,7 @@ fn print_imported(cx: &CliContext, read: &VerifiedExport, response: &ImportRespo
     }
 }
 
-/// The lines of a file, each bounded before it is held.
+/// The lines of a file, each limited in size before it is buffered.
 struct ExportLines {
     from: Box<dyn BufRead>,
     path: PathBuf,
@@ -109,13 +110,13 @@ impl ExportLines {
         Ok(Self { from, path: path.to_owned() })
     }
 
-    /// The next line without its line break; `None` at the end.
+    /// Returns the next line without its line break, or `None` at the end.
     fn next_line(&mut self) -> CliResult<Option<Vec<u8>>> {
         let mut line = Vec::new();
         let limit = EXPORT_LINE_BYTES_MAX as u64 + 1;
         let read = self.from.as_mut().take(limit).read_until(b'\n', &mut line);
         read.fail_with(ExitKind::Verification, || {
-            format!("{} is damaged: it does not unpack to its end; nothing was imported", self.path.display())
+            format!("{} is corrupt: it cannot be decompressed completely; nothing was imported", self.path.display())
         })?;
         if line.last() == Some(&b'\n') {
             line.pop();
@@ -149,7 +150,7 @@ fn import_error(path: &Path, error: &ExportError) -> CliError {
     }
 }
 
-/// Reads the whole file and sends nothing.
+/// Checks the whole file without sending anything.
 fn check_file(cx: &CliContext, source: &ImportSource, start: Box<dyn io::Read>) -> CliResult<VerifiedExport> {
     let path = source.path.as_path();
     let mut lines = ExportLines::open(path, start)?;
@@ -164,7 +165,7 @@ fn check_file(cx: &CliContext, source: &ImportSource, start: Box<dyn io::Read>) 
     reader.finish().map_err(|error| import_error(path, &error))
 }
 
-/// Sends blobs, and events as pages; gives the pages and what made the file.
+/// Sends blobs and prepares events as pages; returns the pages and what wrote the file.
 async fn send_file(
     client: &CoordinatorClient,
     source: &ImportSource,
@@ -176,7 +177,7 @@ async fn send_file(
     let mut upload = blobs::BlobUpload::new(client);
     let (mut pages, mut page) = (Vec::new(), String::new());
     while let Some(line) = lines.next_line()? {
-        // It may have changed since it was checked.
+        // The file may have changed since it was checked.
         match reader.read_line(&line).map_err(|error| import_error(path, &error))? {
             ExportItem::Header(_) | ExportItem::End => {}
             ExportItem::Event(event) => {

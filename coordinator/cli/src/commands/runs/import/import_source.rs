@@ -1,5 +1,5 @@
-//! The file of an import. What comes through a pipe is kept in a nameless file while it is read for the first
-//! time, so that it can be read again.
+//! The source of an import. Piped input is copied to an unnamed temporary file on the first read,
+//! so that it can be read again.
 
 use std::{
     fs::File,
@@ -13,11 +13,11 @@ use crate::{
     output::error::{CliError, CliResult, ExitKind, FailWith as _},
 };
 
-/// Where an import comes from, read from its beginning as often as is asked.
+/// The source of an import; it can be read from its start repeatedly.
 pub(super) struct ImportSource {
-    /// For people.
+    /// Displayed name.
     pub(super) path: PathBuf,
-    /// What cannot be read again, and the nameless file that keeps what is read of it the first time.
+    /// For a pipe: the input, and the temporary file that keeps what was read.
     tee: Option<(File, File)>,
 }
 
@@ -25,10 +25,10 @@ impl ImportSource {
     pub(super) fn open(cx: &CliContext, path: &Path) -> CliResult<Self> {
         let failed = || {
             let path = path.display();
-            format!("cannot read {path}; is it there, and may you read it? `-` is standard input")
+            format!("cannot read {path}; check that it exists and is readable (`-` is standard input)")
         };
         if path.as_os_str() == "-" {
-            // Not the buffered one: it would hold back what it read.
+            // Unbuffered: a buffer would hold back input it has read.
             let stdin =
                 File::from(io::stdin().as_fd().try_clone_to_owned().fail_with(ExitKind::Usage, failed)?);
             return Ok(Self {
@@ -44,7 +44,7 @@ impl ImportSource {
         })
     }
 
-    /// From its beginning, for the first time.
+    /// Opens the source from its start for the first time.
     pub(super) fn open_first(&self) -> CliResult<Box<dyn io::Read>> {
         let failed = || format!("cannot read {}", self.path.display());
         Ok(match &self.tee {
@@ -56,24 +56,24 @@ impl ImportSource {
         })
     }
 
-    /// From its beginning, after it was read to its end.
+    /// Opens the source from its start again, after it was read completely.
     pub(super) fn reopen(&self) -> CliResult<Box<dyn io::Read>> {
         let Some((_, kept)) = &self.tee else { return self.open_first() };
-        let failed = || format!("what came from {} cannot be read again", self.path.display());
+        let failed = || format!("cannot read {} again", self.path.display());
         let mut kept = kept.try_clone().fail_with(ExitKind::Failed, failed)?;
         kept.rewind().fail_with(ExitKind::Failed, failed)?;
         Ok(Box::new(kept))
     }
 }
 
-/// A nameless file on the disk of the home, which has room for the run or cannot take it in anyway.
+/// Creates an unnamed file on the home's disk, which needs room for the run anyway.
 fn create_scratch_file(cx: &CliContext) -> CliResult<File> {
     let folder = cx.home.ensure_folder("scratch")?;
     tempfile::tempfile_in(&folder)
         .fail_with(ExitKind::Failed, || format!("cannot write in {}", folder.display()))
 }
 
-/// Whatever is read is kept as well.
+/// A reader that also copies what it reads.
 struct TeeReader {
     from: File,
     to: File,
@@ -87,11 +87,11 @@ impl io::Read for TeeReader {
     }
 }
 
-/// The refusal of a file of no form that is known.
+/// The error for a file in an unknown format.
 pub(super) fn unknown_format_error(path: &Path) -> CliError {
     let message = format!(
-        "{} is nothing that docket imports; it takes runs that `docket export` wrote, and backlogs: JSON Lines, \
-         Markdown checklists, GitHub issues, SWE-bench instances (--format says which)",
+        "{} is not in a format that docket imports; supported are runs written by `docket export`, and backlogs: JSON Lines, \
+         Markdown checklists, GitHub issues, SWE-bench instances (select one with --format)",
         path.display()
     );
     CliError::new(ExitKind::Usage, message)

@@ -1,4 +1,4 @@
-//! Submits in pages: each all or none, and accepted once however often it is sent.
+//! Submits tasks in pages. A page is all or nothing, and is accepted once however often it is sent.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,18 +24,18 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// Tasks of a page: a transaction that others wait for is to be short, and the progress is to move.
+/// Tasks per page: small enough for short transactions and visible progress.
 const PAGE_TASKS: usize = 1000;
-/// Bytes of a page.
+/// Maximum bytes per page.
 const PAGE_BYTES: usize = BODY_BYTES_MAX / 4;
-/// How long a page is tried.
+/// How long a page is retried.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Tasks of a page of a list.
+/// Tasks per page when listing.
 const LIST_PAGE_TASKS: u32 = 1000;
 
 const _: () = assert!(PAGE_TASKS <= SUBMIT_TASKS_MAX, "a page is a submit");
 
-/// What became of a task.
+/// What happened to a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SubmittedTask {
     pub(super) line: usize,
@@ -43,7 +43,7 @@ pub(super) struct SubmittedTask {
     pub(super) duplicate: bool,
 }
 
-/// The tasks of a batch by their keys, whatever became of them.
+/// Returns the tasks of a batch by dedup key, in any state.
 pub(super) async fn tasks_by_key(
     client: &CoordinatorClient,
     batch: BatchId,
@@ -52,7 +52,7 @@ pub(super) async fn tasks_by_key(
     let mut known = HashMap::new();
     loop {
         let page = client.list_tasks(&query).await?;
-        // The newest comes first, and is the one that is meant.
+        // The newest task comes first and is the one that counts.
         for task in page.tasks {
             if let Some(key) = task.spec.dedup_key {
                 known.entry(key).or_insert(task.id);
@@ -63,7 +63,7 @@ pub(super) async fn tasks_by_key(
             next => query.before = next,
         }
     }
-    // What was archived was done, or given up: it is no new work.
+    // Archived tasks were completed or given up, so they are not new work.
     let mut query =
         ArchivedTaskQuery { batch: Some(batch), limit: Some(LIST_PAGE_TASKS), ..Default::default() };
     loop {
@@ -80,8 +80,8 @@ pub(super) async fn tasks_by_key(
     }
 }
 
-/// Tasks of a batch that failed and that others of it wait for still, by their keys: those are taken up again, for
-/// whoever waits for one waits for no other in its place.
+/// Returns failed tasks of a batch that other tasks of it still wait for, by key. They must be
+/// retried, because a dependency cannot be moved to another task.
 pub(super) async fn awaited_failures(
     client: &CoordinatorClient,
     batch: BatchId,
@@ -110,7 +110,7 @@ pub(super) async fn awaited_failures(
     Ok(awaited.collect())
 }
 
-/// Retries them.
+/// Retries the tasks.
 pub(super) async fn retry_tasks(client: &CoordinatorClient, tasks: &[TaskId]) -> CliResult<()> {
     for page in tasks.chunks(BULK_TASKS_MAX as usize) {
         let request = BulkRequest {
@@ -122,14 +122,14 @@ pub(super) async fn retry_tasks(client: &CoordinatorClient, tasks: &[TaskId]) ->
         };
         let done = client.apply_bulk_action(&request).await?.tasks;
         if let Some((task, why)) = done.iter().find_map(|task| Some((task, task.refused.as_ref()?))) {
-            let message = format!("task {} cannot be taken up again: {why}", task.id);
+            let message = format!("cannot retry task {}: {why}", task.id);
             return Err(CliError::new(ExitKind::Refused, message));
         }
     }
     Ok(())
 }
 
-/// Submits all of them.
+/// Submits all tasks.
 pub(super) async fn submit_tasks(
     client: &CoordinatorClient,
     tasks: Vec<UnpinnedTask>,
@@ -141,7 +141,7 @@ pub(super) async fn submit_tasks(
     let mut tasks = tasks.into_iter().peekable();
     let mut size = 0;
     let mut page: Vec<UnpinnedTask> = Vec::new();
-    // Tasks that were there already, under another id than theirs: what waits for one waits for that.
+    // Maps planned IDs to those of existing tasks, for the dependencies of later tasks.
     let mut renamed: HashMap<TaskId, TaskId> = HashMap::new();
     while let Some(mut task) = tasks.next() {
         for after in &mut task.spec.conditions.after {
@@ -151,8 +151,8 @@ pub(super) async fn submit_tasks(
         }
         size += serde_json::to_vec(&task.spec).map_or(PAGE_BYTES, |json| json.len());
         page.push(task);
-        // A task that others wait for may be there already, under an id that only the answer tells.
-        // One that is known by its content was looked for before.
+        // A task that others wait for may exist under an ID that only the response reveals. Tasks
+        // identified by content were looked up before.
         let by_content = |task: &UnpinnedTask| {
             task.spec.dedup_key.as_ref().is_some_and(|key| key.starts_with(CONTENT_KEY))
         };
@@ -172,7 +172,7 @@ pub(super) async fn submit_tasks(
             let done = sent.len();
             let error = failure
                 .error
-                .context(format!("{done} of {all} tasks were submitted; the same import goes on"));
+                .context(format!("{done} of {all} tasks were submitted; run the same import again to continue"));
             CliError { error, ..failure }
         })?;
         size = 0;
@@ -194,7 +194,7 @@ async fn submit_page(client: &CoordinatorClient, page: Vec<UnpinnedTask>) -> Cli
     let request = SubmitRequest { tasks: page.into_iter().map(|task| task.spec).collect(), ids: Some(ids) };
     let answer = retry_until(Instant::now() + RETRY_TIMEOUT, || client.submit(&request)).await?;
     if answer.tasks.len() != lines.len() {
-        let message = "the coordinator answered with other tasks; check that its version is the same";
+        let message = "the coordinator returned different tasks; check that it runs the same version";
         return Err(CliError::new(ExitKind::Failed, message));
     }
     let done = lines.into_iter().zip(answer.tasks);

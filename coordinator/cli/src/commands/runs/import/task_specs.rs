@@ -1,4 +1,4 @@
-//! From lines to tasks: each line with the flags, what can be wrong told with its line, each commit pinned once.
+//! Builds tasks from lines and flags; reports errors by line and pins each commit once.
 
 use std::{
     collections::HashMap,
@@ -34,26 +34,26 @@ use crate::{
     },
 };
 
-/// A task that wants only its base.
+/// A task without its base.
 pub(super) struct UnpinnedTask {
-    /// Its line in the file.
+    /// Line number in the file.
     pub(super) line: usize,
-    /// All of it, on a base that is none.
+    /// The full specification, with a placeholder base.
     pub(super) spec: TaskSpec,
-    /// Repository and commit that it starts from.
+    /// Repository and commit to start from.
     pub(super) source: TaskSource,
-    /// Its id, if it is new.
+    /// Its ID, if the task is new.
     pub(super) id: TaskId,
-    /// What other lines call it.
+    /// The key that other lines use for it.
     pub(super) key: Option<String>,
-    /// The script of its model, as it is stored.
+    /// The script of its model, as stored.
     pub(super) script: Option<Vec<u8>>,
 }
 
-/// A repository and a commit of it; `None` is an empty folder.
+/// A repository and a commit in it; `None` is an empty folder.
 pub(super) type TaskSource = Option<(PathBuf, Option<String>)>;
 
-/// How the key of a task begins that has none of its own.
+/// Prefix of the dedup key of a task without its own key.
 pub(super) const CONTENT_KEY: &str = "import:";
 
 /// The batch of an import.
@@ -61,20 +61,20 @@ pub(super) const CONTENT_KEY: &str = "import:";
 pub(super) struct ImportBatch {
     pub(super) id: BatchId,
     pub(super) name: String,
-    /// It was named on the command line.
+    /// Whether the name was given on the command line.
     pub(super) is_named: bool,
 }
 
-/// A base that no task has: it is replaced before anything is sent.
+/// A placeholder base that is always replaced before submission.
 fn placeholder_base() -> WorkspaceBase {
     WorkspaceBase { manifest: BlobRef::for_bytes(b""), tree: docket_schema::ids::TreeHash::ZERO, git: None }
 }
 
-/// Whatever is checked the same way for many lines.
+/// Results of checks that many lines share.
 struct CheckCache(HashMap<String, Result<PreparedTask, String>>);
 
 impl CheckCache {
-    /// Model, prices, engine, script and policy, once for each that are named.
+    /// Checks model, prices, engine, script and policy, once per combination.
     fn check_shared(&mut self, cx: &CliContext, args: &TaskArgs) -> Result<&PreparedTask, String> {
         let named = (&args.model, &args.base_url, &args.explore_model, &args.fallback_model);
         let key = format!("{named:?} {:?}", (&args.script, &args.engine, &args.max_cost, &args.policy));
@@ -83,7 +83,7 @@ impl CheckCache {
     }
 }
 
-/// The tasks of these lines; what is wrong with one is a fault of its line.
+/// Builds the tasks of these lines; records errors by line.
 pub(super) fn prepare_tasks(
     cx: &CliContext,
     flags: &BacklogImportArgs,
@@ -119,14 +119,14 @@ pub(super) fn prepare_tasks(
     }
     if long > 0 {
         display::print_note(&format!(
-            "of {long} tasks the model is shown the first {TASK_CHARS_MAX} characters; put long requirements into files \
-             of the repository"
+            "the text of {long} tasks is truncated to {TASK_CHARS_MAX} characters for the model; put long requirements into \
+             files in the repository"
         ));
     }
     all
 }
 
-/// With what must hold before it is leased. What it waits for stands before it.
+/// Adds the conditions for a lease. Tasks it waits for come before it in the file.
 fn with_conditions(
     mut spec: TaskSpec,
     line: &BacklogLine,
@@ -134,7 +134,7 @@ fn with_conditions(
 ) -> Result<TaskSpec, String> {
     let after = |name: &String| {
         let known = called.get(name).copied().or_else(|| name.parse().ok());
-        known.ok_or_else(|| format!("`after`: `{name}` is left out, so what waits for it is, too"))
+        known.ok_or_else(|| format!("`after`: `{name}` was skipped, so tasks that wait for it are skipped too"))
     };
     spec.conditions = LeaseConditions {
         after: line.after.iter().map(after).collect::<Result<_, _>>()?,
@@ -163,7 +163,7 @@ fn prepare_task(
             let found = |repo: &PathBuf| {
                 std::fs::canonicalize(repo).map_err(|_| {
                     format!(
-                        "`repo`: there is no folder {}",
+                        "`repo`: folder {} does not exist",
                         display::sanitize_line(&repo.display().to_string())
                     )
                 })
@@ -174,11 +174,11 @@ fn prepare_task(
         None if args.empty && (args.push || args.branch.is_some()) => {
             let field = if args.push { "push" } else { "branch" };
             return Err(format!(
-                "`{field}`: a task without a repository has nothing to deliver to; give its `repo`, or --repo DIR"
+                "`{field}`: a task without a repository cannot be delivered; specify its `repo`, or --repo DIR"
             ));
         }
         None if args.empty => None,
-        None => return Err("`repo`: no repository is named; give --repo DIR, or --empty for none".to_owned()),
+        None => return Err("`repo`: no repository; specify --repo DIR, or --empty for none".to_owned()),
     };
     let mut spec = args.build_spec_on(
         cx,
@@ -209,7 +209,8 @@ fn prepare_task(
     Ok((spec, place, asked.script.clone()))
 }
 
-/// The key that a task is known by when its file is imported again: its own, or one of its content.
+/// Returns the key that identifies a task when its file is imported again: its own key, or a hash
+/// of its content.
 fn dedup_key(
     spec: &TaskSpec,
     place: &TaskSource,
@@ -218,19 +219,20 @@ fn dedup_key(
     line: &BacklogLine,
 ) -> String {
     match (&spec.dedup_key, form) {
-        // The same instance is solved by several models: a batch for each.
+        // The same instance may be solved by several models, in one batch each.
         (Some(key), BacklogFormat::SweBench) if batch.is_named => format!("{}/{key}", batch.name),
         (Some(key), _) => key.clone(),
         (None, _) => {
             let mut content = format!("{:?}", (&batch.id, &spec.title, &spec.text, place, &spec.queue));
-            // Lines in the same words for another model, or behind another task, are tasks of their own.
+            // Lines with the same text but another model or dependency are separate tasks.
             content.extend(line.identity_beyond_text());
             format!("{CONTENT_KEY}{}", &blake3::hash(content.as_bytes()).to_hex()[..32])
         }
     }
 }
 
-/// What its repository tells against a task. `branches` are those that tasks of earlier lines give, with the line.
+/// Returns what prevents the task from starting on its repository. `branches` maps the branches of
+/// earlier lines to their line.
 async fn find_source_fault(
     sources: &mut SourceChecks<'_>,
     task: &UnpinnedTask,
@@ -242,8 +244,8 @@ async fn find_source_fault(
         let first = *branches.entry((repository.to_owned(), branch.clone())).or_insert(task.line);
         if first != task.line {
             return Ok(Some(format!(
-                "`branch`: the task of line {first} gives its result as the branch {branch} of this repository, too; \
-                 each needs a branch of its own"
+                "`branch`: the task on line {first} also delivers to branch {branch} of this repository; \
+                 each task needs its own branch"
             )));
         }
     }
@@ -258,8 +260,9 @@ async fn find_source_fault(
     Ok(fault.map(|fault| format!("`{}`: {}", fault.field, fault.message)))
 }
 
-/// Refuses tasks whose models have no known price, where their batch has a budget of money: its runs would end before
-/// their first call. Workers of a coordinator elsewhere have prices of their own, which this cannot see.
+/// Refuses tasks whose models have no known price if their batch has a cost budget: the runs would
+/// end before their first call. Workers of a remote coordinator may have other prices, which this
+/// cannot check.
 pub(super) fn reject_unpriced(
     cx: &CliContext,
     tasks: Vec<UnpinnedTask>,
@@ -276,7 +279,7 @@ pub(super) fn reject_unpriced(
             Some(model) if cx.url.is_none() => {
                 faults.add(
                     task.line,
-                    format!("`model`, with a budget of the batch: {}", unknown_price_message(model)),
+                    format!("`model`, with a batch budget: {}", unknown_price_message(model)),
                 );
             }
             Some(_) | None => good.push(task),
@@ -285,7 +288,7 @@ pub(super) fn reject_unpriced(
     Ok(good)
 }
 
-/// Where a base's blobs go that is only looked at.
+/// Discards the blobs of a base that is only checked.
 struct DiscardSink;
 
 impl BlobSink for DiscardSink {
@@ -294,9 +297,9 @@ impl BlobSink for DiscardSink {
     }
 }
 
-/// Pins every commit once; tasks whose commit cannot be pinned are faults. Without an upload the commits are
-/// looked at, and nothing is kept. `sources` looks at what else their repositories tell: of tasks that are new alone, for
-/// the branches of the others are theirs.
+/// Pins every commit once and records tasks whose commit cannot be pinned. Without an upload the
+/// commits are only checked. `sources` runs the repository checks for new tasks only, because
+/// existing tasks own their branches already.
 pub(super) async fn pin_bases(
     cx: &CliContext,
     tasks: Vec<UnpinnedTask>,

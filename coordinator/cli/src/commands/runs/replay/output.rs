@@ -1,4 +1,4 @@
-//! `--output`: all that a tool call or a gate put out, as it was recorded.
+//! `--output`: prints the full recorded output of a tool call or check.
 
 use docket_schema::{content::Content, history::FoldedRun, ids::RunId};
 use docket_worker::client::CoordinatorClient;
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Writes the whole output of the call with this id.
+/// Writes the full output of the call with this ID.
 pub(crate) async fn print_recorded_output(
     cx: &CliContext,
     client: &CoordinatorClient,

@@ -1,4 +1,5 @@
-//! `--request`: the exact body that a model was sent, made again and proven by the recorded hash.
+//! `--request`: rebuilds the exact body of a model request and verifies it against the recorded
+//! hash.
 
 use docket_schema::{
     history::{FoldedRun, ModelCall},
@@ -19,7 +20,7 @@ use crate::{
     },
 };
 
-/// Writes the request of `turn`, of its last attempt if none is named.
+/// Writes a request of `turn`, by default the last attempt.
 pub(crate) async fn print_request(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -39,8 +40,8 @@ pub(crate) async fn print_request(
     let events = &history.events()[..=wanted.event_index];
     let rebuilt = rebuild_request(events, &BlobCache::new(RemoteBlobs(client)))
         .await
-        .fail_with(ExitKind::Verification, || format!("the request of turn {turn} cannot be made again"))?
-        .ok_or_else(|| CliError::new(ExitKind::Failed, "this event announces no request"))?;
+        .fail_with(ExitKind::Verification, || format!("cannot rebuild the request of turn {turn}"))?
+        .ok_or_else(|| CliError::new(ExitKind::Failed, "this event does not announce a request"))?;
     if cx.is_json() {
         display::print_json(&serde_json::json!({
             "replay": "view",
@@ -62,7 +63,7 @@ pub(crate) async fn print_request(
         return Err(CliError::new(ExitKind::Verification, mismatch_message(&rebuilt, turn)));
     }
     display::print_note(&format!(
-        "replay (view) of run {}: request of turn {turn} to {}, {} bytes, proven by the recorded hash {}",
+        "replay (view) of run {}: request of turn {turn} to {}, {} bytes, verified against the recorded hash {}",
         run.short(),
         display::sanitize_line(&rebuilt.requested.model.to_string()),
         rebuilt.proof.bytes,
@@ -78,26 +79,26 @@ pub(crate) async fn print_request(
 fn no_attempt_message(turn: Turn, attempts: &[ModelCall]) -> String {
     let there: Vec<String> = attempts.iter().map(|asked| asked.intent.attempt.to_string()).collect();
     match there.as_slice() {
-        [] => format!("in turn {turn} no model was asked; the first request is that of turn 1"),
+        [] => format!("no model was called in turn {turn}; the first request is in turn 1"),
         there => format!("turn {turn} has no such attempt; it has {}", there.join(", ")),
     }
 }
 
 fn mismatch_message(rebuilt: &RebuiltRequest, turn: Turn) -> String {
     format!(
-        "the request of turn {turn} is not the one that was sent: the log has {} ({} bytes), it renders to {} ({} bytes); \
-         `docket verify` says more",
+        "the rebuilt request of turn {turn} differs from the one sent: the log has {} ({} bytes), rebuilt {} ({} bytes); \
+         run `docket verify` for details",
         rebuilt.requested.request, rebuilt.requested.request_bytes, rebuilt.proof.hash, rebuilt.proof.bytes
     )
 }
 
 fn attempts_note(attempts: &[ModelCall], shown: &ModelCall) -> String {
     let each = attempts.iter().map(|asked| {
-        format!("{} ({})", asked.intent.attempt, asked.outcome().unwrap_or("without an answer"))
+        format!("{} ({})", asked.intent.attempt, asked.outcome().unwrap_or("no reply"))
     });
     let each: Vec<String> = each.collect();
     format!(
-        "the model was asked {} times; this is attempt {}; --attempt takes {}",
+        "the model was called {} times; this is attempt {}; valid values for --attempt: {}",
         each.len(),
         shown.intent.attempt,
         each.join(", ")

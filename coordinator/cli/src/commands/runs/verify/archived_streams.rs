@@ -1,6 +1,6 @@
-//! What `docket verify` says of streams that are archived: how many there are, and, where that is asked for,
-//! that every file has just the streams, up to just the heads, whose stubs stand in the log's place. A file that is
-//! not there, or cut, is a fault as one that was altered is; a place that does not answer is told once.
+//! Verifies archived streams: counts them, and on request checks that every archive file has
+//! exactly the streams, up to exactly the heads, of the stubs in the store. A missing or truncated
+//! file is a fault like an altered one; an archive that does not respond is reported once.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// Counts the stubs, and reads the files behind them if `files` says so.
+/// Counts the stubs, and reads their files if `files` is set.
 pub(super) async fn check_archived(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -59,7 +59,7 @@ pub(super) async fn check_archived(
     Ok(())
 }
 
-/// What is wrong with the file that holds all of `views`, if anything.
+/// Returns what is wrong with the file of all `views`, if anything.
 async fn check_archive_file(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -74,5 +74,5 @@ async fn check_archive_file(
     let stubs: BTreeMap<StreamId, Head> = views.iter().map(|view| (view.stream.clone(), view.head)).collect();
     let of = |stream: &StreamId| (stubs.get(stream), has.get(stream));
     let differs = stubs.keys().chain(has.keys()).find(|stream| of(stream).0 != of(stream).1);
-    Ok(differs.map(|stream| format!("{stream} is not what stands in its place here")))
+    Ok(differs.map(|stream| format!("{stream} does not match the stub in the store")))
 }

@@ -1,5 +1,5 @@
-//! What `docket verify` asks of the store beside its streams: that every blob is what its name says, and
-//! that what a run names is there.
+//! Verifies blobs: that every stored blob matches its hash, and that the blobs a run references
+//! exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use docket_worker::client::CoordinatorClient;
 use super::{BlobScope, VerifyReport};
 use crate::{context::CliContext, output::error::CliResult, progress::ProgressDisplay};
 
-/// Has every stored blob hashed again.
+/// Hashes every stored blob again.
 pub(super) async fn check_blobs(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -27,10 +27,10 @@ pub(super) async fn check_blobs(
         let Some(part) = report.read_or_fault(client.check_blobs(after).await)? else { return Ok(()) };
         report.blobs_checked += part.checked;
         progress.set_position(report.blobs_checked);
-        part.storage.into_iter().for_each(|what| report.add_fault(format!("the database itself: {what}")));
+        part.storage.into_iter().for_each(|what| report.add_fault(format!("database: {what}")));
         part.lost.into_iter().for_each(|what| report.add_fault(what));
         for hash in part.damaged {
-            report.add_fault(format!("blob {hash} was altered (its bytes do not have its hash)"));
+            report.add_fault(format!("blob {hash} was altered (its content does not match its hash)"));
         }
         match part.next {
             Some(next) if after != Some(next) => after = Some(next),
@@ -39,7 +39,7 @@ pub(super) async fn check_blobs(
     }
 }
 
-/// Asks for every blob that a run's events name, directly or through its base's manifest.
+/// Checks every blob that a run's events reference, directly or through its base's manifest.
 pub(super) async fn check_named_blobs(
     client: &CoordinatorClient,
     run: RunId,
@@ -48,7 +48,7 @@ pub(super) async fn check_named_blobs(
     report: &mut VerifyReport,
 ) -> CliResult<()> {
     let (mut parts, mut contents, mut packed) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-    // Events that only a newer build knows were told before; what they name cannot be.
+    // Events of a newer build were reported before; their references are unknown.
     for BlobReference { blob, role: named_as } in
         events.iter().flat_map(|event| event_blobs(event).unwrap_or_default())
     {
@@ -72,7 +72,7 @@ pub(super) async fn check_named_blobs(
             }
         };
     }
-    // What the base's pack holds needs no blob.
+    // Contents in the base's pack need no blob.
     parts.extend(contents.into_iter().filter(|(hash, _)| !packed.contains(hash)));
     let named: Vec<BlobRef> = parts.into_values().collect();
     report.blobs += named.len();
@@ -84,7 +84,7 @@ pub(super) async fn check_named_blobs(
     if blobs == BlobScope::NamedByRun {
         for blob in named.iter().filter(|blob| !missing.contains(&blob.hash)) {
             report.blobs_checked += 1;
-            // The coordinator hashes what it sends, and the client what it gets.
+            // The coordinator hashes what it sends, and the client what it receives.
             report.read_or_fault(client.get_blob(blob).await)?;
         }
     }

@@ -1,4 +1,4 @@
-//! `docket batch budget`: what the runs of a batch may use together, set and shown.
+//! `docket batch budget`: sets and shows the budget that the runs of a batch share.
 
 use crate::connect::batch_lookup;
 use docket_schema::{
@@ -19,37 +19,37 @@ use crate::{
     },
 };
 
-/// Flags.
+/// Command-line arguments of `docket batch budget`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Counted is what the models' answers of all its runs had, as the log has it. A call is let through where the most
-that it may use fits into what is left; where it does not, runs rest before their next call, and no task
-of the batch begins. Raised, all of it goes on by itself, where it stood. What is not named stays as it was;
---none takes both limits away.
+    after_help = "Usage is what all runs of the batch spent on model calls according to the log. A call is allowed if the most it may use
+fits in the remaining budget; otherwise runs pause before their next call, and no further task of the batch starts. After
+the budget is raised, everything continues where it stopped. Limits that are not given stay as they are; --none removes
+both.
 
 Examples:
   docket batch budget todo --usd 20 --tokens 5000000
   docket batch budget todo --none"
 )]
 pub(crate) struct BatchBudgetArgs {
-    /// The batch: its name, or its id; one that has no task yet by its whole name
+    /// Name or ID of the batch; for a batch without tasks, its full name
     #[arg(value_name = "BATCH")]
     batch: String,
     #[command(flatten)]
     amounts: BudgetArgs,
-    /// It may use whatever it wants
+    /// Remove all limits
     #[arg(long, conflicts_with = "BudgetArgs", required_unless_present = "BudgetArgs")]
     none: bool,
 }
 
-/// What a batch may use.
+/// The budget of a batch.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(multiple = true)]
 pub(crate) struct BudgetArgs {
-    /// Dollars that all runs of the batch may cost together, as 20 or 2.50
+    /// Cost limit for all runs of the batch together, in dollars, e.g. 20 or 2.50
     #[arg(long = "usd", value_name = "DOLLARS", value_parser = parse_dollars)]
     usd: Option<u64>,
-    /// Tokens that all of them may use together, of requests and answers
+    /// Token limit for all runs of the batch together, requests and replies
     #[arg(long = "tokens", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     tokens: Option<u64>,
 }
@@ -60,7 +60,7 @@ impl BudgetArgs {
     }
 }
 
-/// Sets it, and says what is left.
+/// Sets the budget and prints what is left.
 pub(super) async fn run_batch_budget(cx: CliContext, args: BatchBudgetArgs) -> CliResult {
     let access = Coordinator::connect(&cx, AccessMode::Write).await?;
     let (batch, is_new) = match look_up_batch(&access.client, &args.batch).await? {
@@ -91,19 +91,19 @@ pub(super) async fn run_batch_budget(cx: CliContext, args: BatchBudgetArgs) -> C
     let name = name.unwrap_or_else(|| args.batch.trim().to_owned());
     display::print_line(&display::sanitize_line(&format!("batch {name}: {said}")));
     if is_new {
-        let text = "no task is in it yet: this holds for those that are submitted into a batch of exactly this name; `docket \
-                    batch` lists those that have tasks";
+        let text = "the batch has no tasks yet: the budget applies to tasks submitted to a batch of exactly this name; `docket \
+                    batch` lists batches that have tasks";
         display::print_note(text);
     }
     Ok(ExitKind::Ok)
 }
 
-/// What was used, for people.
+/// Formats the usage.
 pub(super) fn format_used(used: &BatchSpending) -> String {
     format!("{} tokens, {}", used.tokens, display::format_money(used.cost_nusd))
 }
 
-/// What was used of what is set.
+/// Formats the usage and the budget.
 pub(super) fn format_budget_use(budget: &BatchBudget, used: &BatchSpending) -> String {
     let all = format!(
         "{} used of {}",

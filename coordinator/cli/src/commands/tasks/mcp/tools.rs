@@ -1,4 +1,4 @@
-//! The tools: what each takes, and what it does with it.
+//! The MCP tools: their arguments and implementations.
 
 use crate::output::task_rows;
 use std::{fmt::Write as _, path::PathBuf, pin::Pin, sync::Arc};
@@ -26,24 +26,23 @@ use crate::{
     tasks::task_args::TaskArgs,
 };
 
-/// Turns that `docket_logs` tells where nobody says how many.
+/// Default number of turns in `docket_logs`.
 const TURNS_DEFAULT: u32 = 5;
-/// Most turns of one answer.
+/// Maximum number of turns in one response.
 const TURNS_MAX: u32 = 50;
-/// Lines of a result that are told of each call.
+/// Result lines shown per call.
 const RESULT_LINES: usize = 12;
-/// Characters of one such line.
+/// Characters shown per line.
 const LINE_CHARS: usize = 300;
-/// Tasks that `docket_list` tells.
+/// Maximum number of tasks in `docket_list`.
 const TASKS_MAX: u32 = 50;
 
 type ToolFuture = Pin<Box<dyn Future<Output = CliResult<String>> + Send>>;
 
-/// See the module.
 pub(super) struct McpTool {
     pub(super) name: &'static str,
     description: &'static str,
-    /// It changes nothing.
+    /// Whether the tool changes nothing.
     pub(super) is_read_only: bool,
     schema: fn() -> JsonObject,
     pub(super) call: fn(Arc<CliContext>, Value) -> ToolFuture,
@@ -66,7 +65,7 @@ macro_rules! tool {
     };
 }
 
-/// Every tool, in the order in which they are told.
+/// Every tool, in the order in which they are listed.
 pub(super) static TOOLS: &[McpTool] = &[
     tool!(
         "docket_submit",
@@ -127,7 +126,7 @@ pub(super) static TOOLS: &[McpTool] = &[
 ];
 
 impl McpTool {
-    /// As the protocol offers it.
+    /// Converts the tool to its protocol form.
     pub(super) fn to_protocol(&self) -> rmcp::model::Tool {
         let hints = ToolAnnotations::new()
             .read_only(self.is_read_only)
@@ -158,7 +157,7 @@ fn parse_args<T: DeserializeOwned>(args: Value) -> CliResult<T> {
     })
 }
 
-/// The coordinator, with the rights that were given and no more.
+/// Connects to the coordinator with the rights of the given token only.
 async fn open_coordinator(cx: &CliContext, need: AccessMode) -> CliResult<Coordinator> {
     let access = Coordinator::connect(cx, need).await?;
     if access.is_local() && token_from_env().is_some() {
@@ -212,7 +211,7 @@ async fn submit_task(cx: &CliContext, args: SubmitToolArgs) -> CliResult<String>
     let mut words: Vec<std::ffi::OsString> = vec!["submit".into(), "--repo".into(), repo.into()];
     let mut flag = |name: &str, value: Option<String>| {
         if let Some(value) = value {
-            // As one word: a value that begins with a dash is no flag.
+            // Joined to one argument, so that a value starting with a dash is not parsed as a flag.
             words.push(format!("--{name}={value}").into());
         }
     };
@@ -284,7 +283,7 @@ async fn describe_task(client: &CoordinatorClient, id: &str) -> CliResult<String
             let _ =
                 write!(out, "\nso far: {tokens} tokens, {}", display::format_money(last.cost_so_far_nusd));
         }
-        // A run that has just been leased has no turn to look at.
+        // A newly leased run has no turn yet.
         let turn = client.get_turn(run, None).await.map(|answer| answer.turn).unwrap_or_default();
         if !turn.text.trim().is_empty() {
             let _ = write!(out, "\nits last words: {}", turn.text.trim());
@@ -361,7 +360,7 @@ async fn format_logs(client: &CoordinatorClient, args: &LogsToolArgs) -> CliResu
         let turn = client.get_turn(run, Some(row.turn)).await?.turn;
         let mut text = format!("\n\nturn {} ({})", turn.turn, row.fate);
         write_turn(&mut text, &turn);
-        // The newest are what is asked for.
+        // The newest turns are kept.
         if text.len() > room && !told.is_empty() {
             told.push(format!("\n\n[… turn {} and those before it: ask with `until`]", row.turn));
             break;

@@ -1,5 +1,5 @@
-//! Watching a task to its end: what its runs do, what it waits for, and that it continues after an outage of its
-//! model's provider or of the coordinator.
+//! Follows a task to its end: shows its runs, what it waits for, and outages of its model's
+//! provider or the coordinator.
 
 use crate::output::task_rows;
 use std::time::{Duration, Instant};
@@ -25,33 +25,34 @@ use crate::{
     progress::ProgressDisplay,
 };
 
-/// How often the task's state is looked at while no run of it is followed.
+/// Poll interval of the task's state while none of its runs is followed.
 const STATE_POLL: Duration = Duration::from_millis(25);
-/// How often a coordinator that does not answer is asked again.
+/// Retry interval for a coordinator that does not respond.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
-/// How long a task may wait for a worker before the person is told.
+/// How long a task may wait for a worker before that is reported.
 const UNTAKEN_MAX: Duration = Duration::from_secs(2);
 
-/// Who works on the task.
+/// Who executes the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkerLocation {
     /// This process.
     ThisProcess,
-    /// Those of the coordinator that has the task.
+    /// Workers of the coordinator that has the task.
     Remote,
 }
 
-/// How a watch ended.
+/// How following a task ended.
 pub(super) enum WatchEnd {
     /// The task has ended, or waits for a person.
     Rested(Box<TaskRecord>),
-    /// The person stopped it first.
+    /// The user stopped following first.
     Stopped(Box<TaskRecord>),
-    /// The person stopped it while no process served the home: how the task is cannot be asked.
+    /// The user stopped following while no process served the home, so the state of the task is
+    /// unknown.
     StoppedUnserved,
 }
 
-/// Follows the task's runs until it has ended or waits for a person, or until `stopped`.
+/// Follows the task's runs until it has ended or waits for a person, or until `stopped` resolves.
 pub(super) async fn watch_task(
     cx: &CliContext,
     client: &CoordinatorClient,
@@ -74,10 +75,10 @@ pub(super) async fn watch_task(
     }
 }
 
-/// How a watch ends that the person stopped.
+/// Returns the end of a watch that the user stopped.
 async fn stopped_watch_end(client: &CoordinatorClient, id: TaskId) -> CliResult<WatchEnd> {
     match client.get_task(id).await {
-        // It may have ended in the same moment.
+        // The task may have ended at the same moment.
         Ok(view) if view.task.state.is_ended() => Ok(WatchEnd::Rested(Box::new(view.task))),
         Ok(view) => Ok(WatchEnd::Stopped(Box::new(view.task))),
         Err(error) if client.is_home_client() && error.is_retryable() => Ok(WatchEnd::StoppedUnserved),
@@ -89,13 +90,13 @@ struct TaskWatch<'a> {
     client: &'a CoordinatorClient,
     id: TaskId,
     progress: ProgressDisplay,
-    /// Since when the task waits for a worker that may not exist; `None` once the person was told.
+    /// When the task began to wait for a worker that may not exist; `None` once that was reported.
     untaken_since: Option<Instant>,
-    /// The run that was shown, and how far.
+    /// The run that was shown, and the progress shown.
     followed: Option<(RunId, ShownProgress)>,
-    /// When the model's provider failed first, of those failures that no answer followed.
+    /// When the current series of provider failures began.
     failing_since: Option<Timestamp>,
-    /// The end of the pause that the person was told of.
+    /// The end of the outage pause that was last reported.
     told_outage: Option<Timestamp>,
 }
 
@@ -103,7 +104,7 @@ struct TaskWatch<'a> {
 #[derive(Debug, Clone, Copy)]
 struct ShownProgress {
     up_to: Seq,
-    /// It waits, or the coordinator went away: there may be more later.
+    /// Whether the run may have more events later: it waits, or the coordinator went away.
     is_resting: bool,
 }
 
@@ -112,11 +113,11 @@ impl TaskWatch<'_> {
         loop {
             let task = self.fetch_task().await?;
             let seen = self.followed.filter(|(run, _)| task.last_run == Some(*run)).map(|(_, shown)| shown);
-            // What continued and ended within a look is shown as well.
+            // A run that continued and ended between two polls is shown as well.
             let moves = task.state == TaskState::Running || task.state.is_ended();
             let rests = seen.is_some_and(|shown| shown.is_resting) && !moves;
             match task.last_run.filter(|_| seen.is_none_or(|shown| shown.is_resting) && !rests) {
-                // Also one that has ended before it was first seen.
+                // Includes a run that had ended when it was first seen.
                 Some(run) => {
                     let after = seen.map_or(Seq(0), |shown| shown.up_to);
                     let shown = self.show_run(run, after).await?;
@@ -132,13 +133,14 @@ impl TaskWatch<'_> {
         }
     }
 
-    /// The task as it is now. The coordinator of this home may go away: another process takes over, or this one.
+    /// Returns the current task. The coordinator of this home may go away; another process or this one
+    /// takes over.
     async fn fetch_task(&self) -> CliResult<TaskRecord> {
         loop {
             match self.client.get_task(self.id).await {
                 Ok(view) => return Ok(view.task),
                 Err(error) if self.client.is_home_client() && error.is_retryable() => {
-                    self.progress.set_message("the coordinator of this home does not answer; waiting for it");
+                    self.progress.set_message("the coordinator of this home does not respond; waiting for it");
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 Err(error) => return Err(CliError::from(error)),
@@ -154,7 +156,7 @@ impl TaskWatch<'_> {
         while let Some(event) = stream.next().await {
             let event = match event {
                 Ok(event) => event,
-                // Its events are shown from here on once a coordinator answers.
+                // Events are shown from this position once a coordinator responds.
                 Err(error) if self.client.is_home_client() && error.is_retryable() => {
                     shown.is_resting = true;
                     break;
@@ -187,7 +189,7 @@ impl TaskWatch<'_> {
             if let RunEvent::ModelAnswered(_) = &typed {
                 (self.failing_since, self.told_outage) = (None, None);
             }
-            // It waits, and no event follows until it continues.
+            // A blocked run has no further events until it continues.
             if matches!(typed, RunEvent::RunBlocked(_)) {
                 shown.is_resting = true;
                 break;
@@ -203,7 +205,7 @@ impl TaskWatch<'_> {
             if self.told_outage.replace(task.available_at) != Some(task.available_at) {
                 let id = task.id.short();
                 self.progress.print_note(&format!(
-                    "{}; Ctrl-C leaves task {id} as it is, and `docket up` continues it then",
+                    "{}; Ctrl-C keeps task {id}, and `docket up` continues it",
                     describe_outage(task, self.failing_since, now)
                 ));
             }
@@ -220,8 +222,8 @@ impl TaskWatch<'_> {
     }
 }
 
-/// Whether a blocked task continues without a person: the one who paused it lets it continue, a child ends, a provider
-/// is asked again.
+/// Whether a blocked task continues without the user: it is unpaused, a child ends, or the provider
+/// recovers.
 fn continues_by_itself(task: &TaskRecord) -> bool {
     match task.blocked_why {
         Some(TaskBlockedReason::Paused | TaskBlockedReason::Child | TaskBlockedReason::Outage) => true,
@@ -235,7 +237,7 @@ fn continues_by_itself(task: &TaskRecord) -> bool {
     }
 }
 
-/// What an outage looks like: since when, until when, and why.
+/// Describes an outage: since when, until when, and why.
 fn describe_outage(task: &TaskRecord, since: Option<Timestamp>, now: Timestamp) -> String {
     let at = |at: Timestamp| event_format::format_time_of_day(at).chars().take(8).collect::<String>();
     let since = since.map_or_else(String::new, |since| format!(" since {} UTC", at(since)));
@@ -254,8 +256,8 @@ fn describe_outage(task: &TaskRecord, since: Option<Timestamp>, now: Timestamp) 
 fn no_worker_note(task: &TaskRecord) -> String {
     let (id, queue) = (task.id.short(), &task.spec.queue);
     format!(
-        "task {id} is available in queue {queue}; no worker has taken it yet; start one with `docket worker`, \
-         beside its coordinator or with DOCKET_URL and DOCKET_TOKEN"
+        "task {id} is available in queue {queue}; no worker has taken it yet; start one with `docket worker` \
+         on the coordinator's machine, or with DOCKET_URL and DOCKET_TOKEN"
     )
 }
 
@@ -269,26 +271,26 @@ fn describe_wait(task: &TaskRecord) -> String {
     }
 }
 
-/// What a person is told who stops the watching of a task of this home.
+/// Note for a user who stops following a task of this home.
 pub(super) fn task_kept_note(task: TaskId) -> String {
     let id = task.short();
     format!(
-        "stopped; task {id} keeps what was done: `docket up` continues it, at once where one works in this home \
+        "stopped; task {id} keeps its progress: `docket up` continues it, immediately if one is running for this home \
          (`docket cancel {id}` ends it)"
     )
 }
 
-/// Where a task is that is not watched to its end, and how it continues.
+/// Describes where a task is that was not followed to its end, and how it continues.
 pub(super) fn unfinished_note(task: &TaskRecord, workers: WorkerLocation) -> String {
     let id = task.id.short();
     match (workers, task.state) {
         (WorkerLocation::ThisProcess, _) => task_kept_note(task.id),
         (WorkerLocation::Remote, TaskState::Running) => format!(
-            "task {id} is running and goes on; `docket follow {id}` watches it again, `docket cancel {id}` ends it"
+            "task {id} keeps running; follow it with `docket follow {id}`, end it with `docket cancel {id}`"
         ),
         (WorkerLocation::Remote, state) => format!(
-            "task {id} is {state} in queue {} and waits there for a worker; `docket show {id}` tells how it goes, \
-             `docket cancel {id}` ends it",
+            "task {id} is {state} in queue {} and waits for a worker; see its progress with `docket show {id}`, \
+             end it with `docket cancel {id}`",
             task.spec.queue
         ),
     }
@@ -308,8 +310,8 @@ mod tests {
         let id = TaskId(docket_coordinator::clock::new_id());
         let client = CoordinatorClient::new(&address, token()).expect("a client");
         assert!(matches!(stopped_watch_end(&client, id).await, Ok(WatchEnd::StoppedUnserved)));
-        assert!(task_kept_note(id).contains("keeps what was done"));
-        // A coordinator elsewhere that does not answer is an error: its tasks are not this home's to continue.
+        assert!(task_kept_note(id).contains("keeps its progress"));
+        // A remote coordinator that does not respond is an error: its tasks do not belong to this home.
         let elsewhere = CoordinatorClient::new("http://127.0.0.1:1", token()).expect("a client");
         assert!(stopped_watch_end(&elsewhere, id).await.is_err());
     }

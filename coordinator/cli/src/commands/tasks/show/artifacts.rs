@@ -1,4 +1,5 @@
-//! The artifacts of a run and its quality gates, as `docket show` tells them: a line each; `--json` has them whole.
+//! Artifacts and quality gates of a run, for `docket show`: one line each; `--json` has the full
+//! content.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +19,23 @@ use crate::{
     output::display::{self, TextStyle, format_duration},
 };
 
-/// Files that a line names.
+/// Maximum number of files named in a line.
 const FILES_MAX: usize = 6;
 
-/// What `--json` shows.
+/// The `--json` form.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ArtifactRows {
-    /// By name, as they were recorded last.
+    /// The latest version of each artifact, by name.
     artifacts: BTreeMap<String, Value>,
-    /// By name.
+    /// Quality gates, by name.
     quality_gates: BTreeMap<String, GateRow>,
     /// The final checks of the last round, by name.
     checks: BTreeMap<String, CheckRow>,
-    /// The phase of its procedure.
+    /// The phase of the run's procedure.
     procedure_phase: Option<String>,
 }
 
-/// How a quality gate stands.
+/// The state of a quality gate.
 #[derive(Debug, Serialize)]
 struct GateRow {
     verdict: &'static str,
@@ -42,17 +43,17 @@ struct GateRow {
     failed: u32,
 }
 
-/// What a final check said.
+/// The result of a final check.
 #[derive(Debug, Serialize)]
 struct CheckRow {
     /// `passed`, `excused`, `failed` or `unverified`.
     verdict: &'static str,
     command: String,
-    /// Why it did not run.
+    /// Why the check did not run.
     not_run: Option<NotRun>,
 }
 
-/// What a run has of them.
+/// Collects the artifacts and gates of a run.
 pub(super) fn artifact_rows(state: &RunState) -> ArtifactRows {
     let gates = state.engine_state.quality_gates.iter().map(|(name, gate)| {
         let (verdict, reason, failed) = (gate.verdict.as_str(), gate.reason.clone(), gate.failed);
@@ -70,7 +71,7 @@ pub(super) fn artifact_rows(state: &RunState) -> ArtifactRows {
     }
 }
 
-/// Tells them, if there are any.
+/// Prints the artifacts and gates, if there are any.
 pub(super) fn print_artifacts(cx: &CliContext, rows: &ArtifactRows) {
     print_checks(cx, rows);
     if rows.artifacts.is_empty() && rows.quality_gates.is_empty() {
@@ -90,7 +91,7 @@ pub(super) fn print_artifacts(cx: &CliContext, rows: &ArtifactRows) {
     }
 }
 
-/// Says what the final checks said, if any ran.
+/// Prints the results of the final checks, if any ran.
 fn print_checks(cx: &CliContext, rows: &ArtifactRows) {
     if rows.checks.is_empty() {
         return;
@@ -98,7 +99,7 @@ fn print_checks(cx: &CliContext, rows: &ArtifactRows) {
     display::print_line(&format!("\n{}", cx.screen.paint(TextStyle::Bold, "final checks")));
     for (name, check) in &rows.checks {
         let why = match &check.not_run {
-            Some(why) if why.partly => format!(", a part did not run ({})", why.reason),
+            Some(why) if why.partly => format!(", part of it did not run ({})", why.reason),
             Some(why) => format!(", did not run ({})", why.reason),
             None => String::new(),
         };
@@ -116,7 +117,7 @@ fn print_entry(cx: &CliContext, name: &str, words: &str) {
     ));
 }
 
-/// An artifact in a line; one of another form as it stands.
+/// Describes an artifact in one line; one of unknown form is printed as JSON.
 fn describe_artifact(name: &str, content: &Value) -> String {
     let known = match name {
         PLAN_CARD => parse_artifact(content).map(|card: PlanCard| {

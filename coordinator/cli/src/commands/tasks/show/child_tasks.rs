@@ -1,4 +1,4 @@
-//! What runs gave away: the children of a task, as `docket show` lists them.
+//! The child tasks that a task's runs delegated to, for `docket show`.
 
 use crate::output::task_rows;
 use docket_schema::{
@@ -13,7 +13,7 @@ use crate::{
     output::display::{self, TableCell, TextStyle, TextTable},
 };
 
-/// A child as `--json` shows it.
+/// A child in the output of `--json`.
 #[derive(Debug, Serialize)]
 pub(super) struct ChildRow {
     call: CallId,
@@ -24,7 +24,7 @@ pub(super) struct ChildRow {
     title: String,
 }
 
-/// All of them, for `--json`.
+/// Returns all children, for `--json`.
 pub(super) fn child_rows(children: &[ChildView]) -> Vec<ChildRow> {
     let row = |child: &ChildView| ChildRow {
         call: child.call.clone(),
@@ -37,7 +37,7 @@ pub(super) fn child_rows(children: &[ChildView]) -> Vec<ChildRow> {
     children.iter().map(row).collect()
 }
 
-/// Lists them, if there are any.
+/// Prints the children, if there are any.
 pub(super) fn print_children(cx: &CliContext, children: &[ChildView]) {
     if children.is_empty() {
         return;
@@ -54,6 +54,6 @@ pub(super) fn print_children(cx: &CliContext, children: &[ChildView]) {
         ]);
     }
     display::print_line("");
-    display::print_line(&cx.screen.paint(TextStyle::Bold, "gave away"));
+    display::print_line(&cx.screen.paint(TextStyle::Bold, "child tasks"));
     display::print_line(&table.render(cx.screen));
 }

@@ -1,4 +1,4 @@
-//! What became of a task's results, in `docket show`.
+//! The deliveries and reviews of a task's results, for `docket show`.
 
 use docket_schema::task::{DeliveryHistory, ResultReview, TaskDelivered, TaskRecord};
 use docket_worker::client::CoordinatorClient;
@@ -11,7 +11,7 @@ use crate::{
     output::{display, error::CliResult},
 };
 
-/// For programs.
+/// Returns the deliveries for `--json`.
 pub(super) async fn delivery_json(client: &CoordinatorClient, task: &TaskRecord) -> CliResult<Value> {
     let found = delivery::fetch_deliveries(client, task.id).await?;
     let judged = found.review.as_ref().map(|judged| match judged {
@@ -33,7 +33,7 @@ pub(super) async fn delivery_json(client: &CoordinatorClient, task: &TaskRecord)
     }))
 }
 
-/// For people.
+/// Prints the deliveries.
 pub(super) fn print_deliveries(cx: &CliContext, task: &TaskRecord, found: &DeliveryHistory) {
     let place = |one: &TaskDelivered| {
         let of = one.remote.as_ref().map_or_else(String::new, |remote| format!(" of {remote}"));
@@ -43,13 +43,13 @@ pub(super) fn print_deliveries(cx: &CliContext, task: &TaskRecord, found: &Deliv
     if let Some(open) = &found.open_push {
         let id = task.id.short();
         let text = format!(
-            "a push of {} to {} was begun and its end is not known; `docket push {id}` finds out",
+            "a push of {} to {} was started and its outcome is unknown; check it with `docket push {id}`",
             open.branch, open.remote
         );
         print_field(cx, "push", &text);
     }
     if let Some(blocked) = found.blocked.as_ref().filter(|_| !task.is_undelivered()) {
-        print_field(cx, "not done", &display::collapse_whitespace(&blocked.message));
+        print_field(cx, "failed", &display::collapse_whitespace(&blocked.message));
     }
     if let Some(hook) = found.last_hook_run() {
         let exit = hook.exit.map_or_else(|| "no exit status".to_owned(), |exit| format!("exit {exit}"));

@@ -1,4 +1,4 @@
-//! The tree of runs that share history, as `docket show` draws it and as `--json` says it.
+//! The tree of runs that share history, as drawn by `docket show` and listed in `--json`.
 
 use docket_schema::{
     api::{LINEAGE_VIEW_RUNS_MAX, LineageRun, LineageView},
@@ -16,7 +16,8 @@ use crate::{
     },
 };
 
-/// A run of the tree as `--json` shows it: flat, and stable; parents stand before their children.
+/// A run of the tree in the output of `--json`; flat and stable. Parents come before their
+/// children.
 #[derive(Debug, Serialize)]
 pub(super) struct LineageRow {
     run: RunId,
@@ -46,7 +47,7 @@ impl LineageRow {
     }
 }
 
-/// The trees that `runs` belong to, each once.
+/// Returns the trees that `runs` belong to, each once.
 pub(super) async fn fetch_trees(client: &CoordinatorClient, runs: &[RunId]) -> CliResult<Vec<LineageView>> {
     let mut trees: Vec<LineageView> = Vec::new();
     for run in runs {
@@ -58,12 +59,12 @@ pub(super) async fn fetch_trees(client: &CoordinatorClient, runs: &[RunId]) -> C
     Ok(trees)
 }
 
-/// All runs of the trees, for `--json`.
+/// Returns all runs of the trees, for `--json`.
 pub(super) fn lineage_rows(trees: &[LineageView]) -> Vec<LineageRow> {
     trees.iter().flat_map(|tree| &tree.runs).map(LineageRow::from_run).collect()
 }
 
-/// Draws the trees in which more than one run stands. `own` are the runs that were asked for.
+/// Draws the trees that have more than one run. `own` are the requested runs.
 pub(super) fn print_trees(cx: &CliContext, trees: &[LineageView], own: &[RunId]) {
     for tree in trees.iter().filter(|tree| tree.runs.len() > 1) {
         display::print_line("");
@@ -107,7 +108,7 @@ fn describe_run(cx: &CliContext, one: &LineageRun) -> String {
     )
 }
 
-/// What stands before each run: lines from its parent. Runs come depth first.
+/// Returns the tree prefix of each run. Runs come depth first.
 fn branch_prefixes(runs: &[LineageRun]) -> Vec<String> {
     let parent = |at: usize| runs[at].run.parent.map(|parent| parent.run);
     let is_last = |at: usize| !(at + 1..runs.len()).any(|later| parent(later) == parent(at));

@@ -1,4 +1,5 @@
-//! A made-up run and what its pages fetch. Every text of the model, a tool or a file is hostile somewhere.
+//! A synthetic run and the content its pages fetch. Every text of the model, a tool or a file is hostile
+//! somewhere.
 
 use std::sync::Arc;
 
@@ -32,10 +33,10 @@ use super::super::{
     state::StepperState,
 };
 
-/// What a terminal would obey: clear, title, right-to-left override, C1.
+/// Text that a terminal would interpret: clear, title, right-to-left override, C1.
 pub(super) const HOSTILE_TEXT: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}txt.exe\u{9b}31m\r";
 
-/// The whole output of the failing test, out of line.
+/// The full output of the failing test, stored as a blob.
 pub(super) fn full_output() -> String {
     let mut text = String::new();
     for n in 0..200 {
@@ -53,14 +54,14 @@ pub(super) fn workspace_path(text: &str) -> WorkspacePath {
 }
 
 fn file_entry(text: &str) -> Entry {
-    Entry { kind: EntryKind::File, mode: 0o644, size: text.len() as u64, hash: BlobHash::of(text.as_bytes()) }
+    Entry { kind: EntryKind::File, mode: 0o644, size: text.len() as u64, hash: BlobHash::hash_bytes(text.as_bytes()) }
 }
 
 fn decision_hash(text: &str) -> DecisionHash {
-    DecisionHash::of(text.as_bytes())
+    DecisionHash::hash_bytes(text.as_bytes())
 }
 
-/// Makes events follow each other.
+/// Builds consecutive events.
 pub(super) struct RunBuilder {
     id: RunId,
     pub(super) events: Vec<Envelope>,
@@ -130,7 +131,7 @@ impl RunBuilder {
         });
     }
 
-    /// A new turn in which the model says and calls this.
+    /// Adds a turn with this reply of the model.
     pub(super) fn push_turn(&mut self, phase: Option<RunPhase>, said: &str, calls: &[(&str, Value)]) {
         self.turn = Turn(self.turn.0 + 1);
         let turn = self.turn;
@@ -196,7 +197,7 @@ impl RunBuilder {
         });
     }
 
-    /// The result of a tool that ran a command which ended so.
+    /// Adds the result of a tool that ran a command.
     fn push_command_result(&mut self, exit: i32, tests: Option<TestCounts>) {
         self.push(ToolFinished {
             call: CallId::for_tool(self.turn, 0),
@@ -215,7 +216,7 @@ impl RunBuilder {
         self.push(SnapshotTaken {
             changes: changes.collect(),
             git_changes: Vec::new(),
-            tree: TreeHash::of(format!("{}", self.turn).as_bytes()),
+            tree: TreeHash::hash_bytes(format!("{}", self.turn).as_bytes()),
             left_out: Vec::new(),
             more: false,
         });
@@ -261,7 +262,7 @@ const TASK_TEXT: &str = "Mend the failing test.\n";
 const REQUEST_BODY: &str =
     r#"{"model":"x","messages":[{"role":"user","content":"Mend, \"quoted\""}],"tools":[]}"#;
 
-/// Three turns that every made-up run has.
+/// The three turns of every synthetic run.
 fn first_turns(id: u128) -> RunBuilder {
     let mut run = RunBuilder::new(id);
     run.start_run();
@@ -284,7 +285,7 @@ fn first_turns(id: u128) -> RunBuilder {
     run
 }
 
-/// A run whose final checks failed twice, and that ended so at turn 5.
+/// A run whose final checks failed twice, so that it failed at turn 5.
 pub(super) fn failing_run() -> Run {
     let mut run = first_turns(0xfa11);
     run.push_turn(Some(RunPhase::Verifying), "It is done.", &[]);
@@ -296,7 +297,7 @@ pub(super) fn failing_run() -> Run {
     run.build()
 }
 
-/// Another run of the task: the same up to turn 2, then otherwise, and it succeeded.
+/// Another run of the task: equal up to turn 2, then different, and successful.
 pub(super) fn succeeding_run() -> Run {
     let mut run = first_turns(0x600d);
     run.push_turn(Some(RunPhase::Verifying), "It is done, really.", &[]);
@@ -305,7 +306,7 @@ pub(super) fn succeeding_run() -> Run {
     run.build()
 }
 
-/// A run that stands on another's turn 2, whose files a person changed in between.
+/// A run that continues another run's turn 2, whose files a person changed in between.
 pub(super) fn edited_run() -> Run {
     let mut run = first_turns(0xed17);
     run.push(WorkspaceEdited { by: "ann".to_owned() });
@@ -314,7 +315,7 @@ pub(super) fn edited_run() -> Run {
     run.build()
 }
 
-/// A run of commands and tests, some of which end badly: no tool fails in it.
+/// A run of commands and tests, some of which fail, although no tool does.
 pub(super) fn command_run() -> Run {
     let mut run = RunBuilder::new(0xc0de);
     run.start_run();
@@ -333,7 +334,7 @@ pub(super) fn command_run() -> Run {
     run.build()
 }
 
-/// The failing run, cut after so many events: as if it were still going.
+/// The failing run, truncated after this number of events, as if it were still running.
 pub(super) fn truncated_run(count: usize) -> Run {
     let whole = failing_run();
     let mut run = Run::new(whole.id);
@@ -341,7 +342,7 @@ pub(super) fn truncated_run(count: usize) -> Run {
     run
 }
 
-/// A run of many turns, each of one call.
+/// A run of many turns with one call each.
 pub(super) fn long_run(turns: u32) -> Run {
     let mut run = RunBuilder::new(0x10c6);
     run.start_run();
@@ -352,7 +353,7 @@ pub(super) fn long_run(turns: u32) -> Run {
     run.build()
 }
 
-/// What a fetcher would answer.
+/// Returns what a fetcher would return.
 fn load_fixture(model: &StepperState, want: &ContentRequest) -> LoadedContent {
     let file = |old: Option<&str>, new: Option<&str>, change| FileDiff {
         path: workspace_path("src/lib.rs"),
@@ -411,7 +412,7 @@ fn load_fixture(model: &StepperState, want: &ContentRequest) -> LoadedContent {
     }
 }
 
-/// Answers until nothing is wanted any more.
+/// Fetches until nothing is missing.
 pub(super) fn load_all(model: &mut StepperState) {
     for _ in 0..20 {
         let wants = model.missing_content();
@@ -423,5 +424,5 @@ pub(super) fn load_all(model: &mut StepperState) {
             model.store_loaded(want, loaded);
         }
     }
-    panic!("it wants without end: {:?}", model.missing_content());
+    panic!("it keeps requesting content: {:?}", model.missing_content());
 }

@@ -1,4 +1,4 @@
-//! Keys and what they do.
+//! Tests of the keys.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn open_loaded(run: Run) -> StepperState {
     model
 }
 
-/// Presses what is typed; `fed` after each, as a fetcher that is quick would.
+/// Presses keys; with `fed`, missing content is loaded after each, as by a fast fetcher.
 fn type_keys(model: &mut StepperState, keys: &str) {
     for c in keys.chars() {
         let key = match c {
@@ -41,7 +41,7 @@ fn page_text(model: &StepperState) -> String {
     model.page.doc.lines.iter().map(|line| line.text.as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// The lines of the page that are on the screen.
+/// The visible lines of the page.
 fn visible_text(model: &StepperState) -> String {
     let rows = model.page.rows.iter().skip(model.scroll).take(usize::from(model.layout().pane));
     rows.map(|row| &model.page.doc.lines[row.line].text[row.from..row.to]).collect::<Vec<_>>().join("\n")
@@ -69,7 +69,7 @@ fn turn_outcomes_and_tools_are_derived_from_events() {
     assert_eq!(succeeding_run().turns().last().expect("rows").outcome, TurnOutcome::Ended("succeeded"));
 }
 
-/// The lean reading of the timeline and the cut that resume and fork stand on must agree.
+/// The fast reading of the timeline must agree with the full fold that resume and fork use.
 #[test]
 fn timeline_rows_match_turns_of_the_folded_run() {
     for run in [failing_run(), succeeding_run(), truncated_run(6), long_run(40)] {
@@ -173,7 +173,7 @@ fn each_pane_shows_its_content() {
         page_text(&model).contains("t2-0 edit_file\n  path: src/lib.rs\n  replace:\n    fn parse() { todo }")
     );
     type_keys(&mut model, "3");
-    assert!(page_text(&model).contains("test case_000 ... ok"), "the whole output, not what the model read");
+    assert!(page_text(&model).contains("test case_000 ... ok"), "the full output, not what the model read");
     assert!(!page_text(&model).contains("… cut …"));
     type_keys(&mut model, "4");
     assert!(page_text(&model).contains("changed src/lib.rs"));
@@ -214,7 +214,7 @@ fn exact_request_is_shown_and_its_hash_verified() {
     let mut model = open_loaded(succeeding_run());
     type_keys(&mut model, "x");
     assert_eq!(model.pane, PaneKind::Prompt);
-    assert!(page_text(&model).contains("their hash is the recorded one"));
+    assert!(page_text(&model).contains("their hash matches the recorded one"));
     assert!(page_text(&model).contains(r#"      "content": "Mend, \"quoted\"""#), "{}", page_text(&model));
     assert!(page_text(&model).contains(r#""tools": []"#));
     type_keys(&mut model, "x");
@@ -256,7 +256,7 @@ fn search_covers_texts_outputs_and_paths_of_all_turns() {
     type_keys(&mut model, "n");
     assert_eq!(model.row, 5);
     type_keys(&mut model, "n");
-    assert_eq!((model.row, message_text(&model)), (2, "the search went round"));
+    assert_eq!((model.row, message_text(&model)), (2, "the search wrapped around"));
     type_keys(&mut model, "N");
     assert_eq!(model.row, 5);
     type_keys(&mut model, "g/EDIT_FILE\n");
@@ -264,7 +264,7 @@ fn search_covers_texts_outputs_and_paths_of_all_turns() {
     type_keys(&mut model, "/evil\n");
     assert_eq!((model.row, model.pane), (2, PaneKind::Diff), "a path that a turn changed");
     type_keys(&mut model, "\u{1b}\u{1b}n");
-    assert!(message_text(&model).contains("nothing is searched"));
+    assert!(message_text(&model).contains("no search"));
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn manual_changes_are_shown_separately_and_are_searchable() {
     type_keys(&mut model, "\u{1b}\u{1b}k4");
     let page = page_text(&model);
     let (own, hand) = page.split_once("by hand: ann").expect("both are there");
-    // The trees on whose difference each stands: up to the person's edit, and from there.
+    // The trees of both diffs: up to the person's edit, and from there.
     assert!(own.contains("+fn parse() { 19 }") && hand.contains("-fn parse() { 19 }"), "{page}");
     assert!(hand.contains("+fn parse() { 21 }"), "{page}");
     type_keys(&mut model, "5");
@@ -311,11 +311,11 @@ fn opened_file_follows_the_selected_turn() {
     assert_eq!(model.file, None);
     type_keys(&mut model, "osrc\n");
     assert_eq!((model.pane, model.focus), (PaneKind::Tree, KeyFocus::Pane));
-    assert!(message_text(&model).contains("2 names hold that"));
+    assert!(message_text(&model).contains("2 names match"));
     type_keys(&mut model, "n\n");
     assert!(page_text(&model).starts_with("src/main.rs after"));
     type_keys(&mut model, "\u{1b}onowhere\n");
-    assert!(message_text(&model).contains("no file's name holds `nowhere`"));
+    assert!(message_text(&model).contains("no file name contains `nowhere`"));
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn turns_are_compared_in_either_order() {
     type_keys(&mut model, "c");
     assert!(!model.comparing);
     type_keys(&mut model, "Gm");
-    assert_eq!((model.mark, message_text(&model)), (None, "the mark is gone"));
+    assert_eq!((model.mark, message_text(&model)), (None, "mark removed"));
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn runs_are_compared_turn_by_turn() {
     load_all(&mut model);
     assert_eq!(model.pane, PaneKind::Runs);
     type_keys(&mut model, "gj");
-    assert!(page_text(&model).contains("they part at turn 4"), "{}", page_text(&model));
+    assert!(page_text(&model).contains("the runs diverge at turn 4"), "{}", page_text(&model));
     assert!(
         page_text(&model).contains("turn 1: the same decision and the same results"),
         "{}",
@@ -361,7 +361,7 @@ fn runs_are_compared_turn_by_turn() {
     );
     type_keys(&mut model, "d");
     assert_eq!(model.row, 4);
-    assert!(page_text(&model).contains("turn 4: the model decided otherwise"));
+    assert!(page_text(&model).contains("turn 4: the model decided differently"));
     assert!(page_text(&model).contains("It is done, really."));
     assert!(page_text(&model).contains("the other run's files after turn 4"));
     type_keys(&mut model, "d");
@@ -406,7 +406,7 @@ fn growing_run_is_followed_only_from_its_last_turn() {
     assert_eq!((model.row, model.run.turns().len()), (2, 6), "who looks elsewhere is left there");
     assert_eq!(model.press(KeyPress::Char('u')), Some(StepperEffect::Reload));
     model.replace_run(Arc::new(whole));
-    assert_eq!((model.row, message_text(&model)), (2, "read again: 0 new events"));
+    assert_eq!((model.row, message_text(&model)), (2, "reloaded: 0 new events"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Screens.
+//! Tests of the screens.
 
 use std::sync::Arc;
 
@@ -110,7 +110,7 @@ fn plain_palette_uses_no_colors() {
     }
 }
 
-/// Any size, any page: nothing is drawn outside, nothing panics.
+/// Any page at any size: nothing is drawn outside of the screen, and nothing panics.
 #[test]
 fn every_screen_size_draws_without_panic() {
     for columns in [1, 2, 10, 39, 40, 41, 60, 80, 133, 300] {
