@@ -28,8 +28,11 @@ const LIST_PAGE_BLOBS: u32 = 10_000;
 const DROPPED_MAX: usize = 256;
 const DROPPED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-const _: () = assert!(GC_AGE_MS_MIN as i64 > TOUCH_INTERVAL_MS, "a deletion could otherwise take a blob \
-     that was just referenced");
+const _: () = assert!(
+    GC_AGE_MS_MIN as i64 > TOUCH_INTERVAL_MS,
+    "a deletion could otherwise take a blob \
+     that was just referenced"
+);
 
 /// Collects garbage. `ago` returns the earliest time that a blob touched within the given milliseconds can
 /// have, even if the clock was stepped since ([`crate::clock::Clock::earliest_shown_within`]).

@@ -307,7 +307,11 @@ impl ObjectStorage {
         let Some(folder) = &self.folder else { return Ok(()) };
         let path = folder.join(name);
         let closed = std::fs::set_permissions(&path, Permissions::from_mode(0o600));
-        closed.map_err(|source| ObjectStorageError::Local { path, doing: "restricting its permissions", source })
+        closed.map_err(|source| ObjectStorageError::Local {
+            path,
+            doing: "restricting its permissions",
+            source,
+        })
     }
 
     pub async fn get_file(&self, name: &str, to: &Path) -> Result<(), ObjectStorageError> {

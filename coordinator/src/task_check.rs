@@ -75,8 +75,10 @@ pub(crate) async fn check_base(
     }
     let Some(bytes) = store.read_blob(hash).await? else { return Ok(Ok(())) };
     if let Err(error) = Manifest::decode(&bytes) {
-        let must = format!("`base.manifest` must be a file list in the format that `docket submit` writes: \
-             {error}");
+        let must = format!(
+            "`base.manifest` must be a file list in the format that `docket submit` writes: \
+             {error}"
+        );
         return Ok(Err(InvalidTaskField { field: "base.manifest".to_owned(), requirement: must }));
     }
     let mut known = valid_manifests();

@@ -190,7 +190,7 @@ impl<'de> Deserialize<'de> for WorkspacePath {
 
 impl JsonSchema for WorkspacePath {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        "WorkPath".into()
+        "WorkspacePath".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "oneOf": [

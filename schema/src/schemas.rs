@@ -125,11 +125,11 @@ fn add_response_schemas(all: &mut BTreeMap<String, Value>) {
     add_schema::<api::CostPage>(all, "wire.CostPage");
     add_schema::<api::MetricsPage>(all, "wire.MetricsPage");
     add_schema::<crate::report::CostReport>(all, "report.CostReport");
-    add_schema::<crate::report::CostExportLine>(all, "report.CostExport");
+    add_schema::<crate::report::CostExportLine>(all, "report.CostExportLine");
     add_schema::<crate::report::MetricsReport>(all, "report.MetricsReport");
     add_schema::<crate::eval::EvalReport>(all, "eval.EvalReport");
     add_schema::<crate::eval::EvalComparison>(all, "eval.EvalComparison");
-    add_schema::<api::BlobCheckResponse>(all, "wire.BlobCheck");
+    add_schema::<api::BlobCheckResponse>(all, "wire.BlobCheckResponse");
     add_schema::<api::ImportResponse>(all, "wire.ImportResponse");
     add_schema::<api::GcResponse>(all, "wire.GcResponse");
     add_schema::<api::MissingBlobsResponse>(all, "wire.MissingBlobsResponse");

@@ -278,10 +278,7 @@ impl Config {
                     if known.is_empty() {
                         fail(format!("unknown section [{section}]; the sections are {}", list_sections()))
                     } else {
-                        fail(format!(
-                            "unknown setting `{name}`; [{section}] has {}",
-                            known.join(", ")
-                        ))
+                        fail(format!("unknown setting `{name}`; [{section}] has {}", known.join(", ")))
                     }
                 })?;
                 let text = to_env_text(&value);

@@ -115,8 +115,10 @@ pub(crate) async fn run_eval(cx: CliContext, args: EvalArgs) -> CliResult {
 
 async fn evaluate_suite(mut cx: CliContext, args: &EvalArgs) -> CliResult {
     logging::init_logging(cx.verbose)?;
-    let folder =
-        args.suite.as_deref().ok_or_else(|| CliError::new(ExitKind::Usage, "no suite given; name its folder"))?;
+    let folder = args
+        .suite
+        .as_deref()
+        .ok_or_else(|| CliError::new(ExitKind::Usage, "no suite given; name its folder"))?;
     let suite = EvalSuite::read(folder)?;
     cx.config.prices_toml = suite.merged_prices(cx.config.prices_toml.as_deref());
     let model = args.model.clone().map(|model| ModelRef { base_url: args.base_url.clone(), ..model });

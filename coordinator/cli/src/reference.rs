@@ -13,8 +13,7 @@ mod examples;
 mod settings;
 
 /// The first line of every file.
-const GENERATED_HEADER: &str =
-    "<!-- Generated from the code; run `UPDATE_DOCS=1 cargo test -p docket-cli --bins reference` to update it. -->\n\n";
+const GENERATED_HEADER: &str = "<!-- Generated from the code; run `UPDATE_DOCS=1 cargo test -p docket-cli --bins reference` to update it. -->\n\n";
 /// Width of help texts.
 const COLUMNS: usize = 100;
 
@@ -145,7 +144,11 @@ fn settings_page_documents_every_setting() {
             );
         }
     }
-    assert!(sections.is_empty(), "reference/settings.rs does not describe the sections {:?}", sections.keys());
+    assert!(
+        sections.is_empty(),
+        "reference/settings.rs does not describe the sections {:?}",
+        sections.keys()
+    );
     for (name, ..) in settings::ABOUT {
         assert!(config::setting_docs().any(|key| key.name == *name), "the setting `{name}` no longer exists");
     }

@@ -161,9 +161,11 @@ impl From<CopyGroupError> for ArchiveGroupError {
             CopyGroupError::MustStay(why) => Self::MustStay(why),
             CopyGroupError::Gone => Self::Gone,
             CopyGroupError::Store(error) => Self::Store(error),
-            CopyGroupError::File { path, source } => {
-                Self::Storage(ObjectStorageError::Local { path, doing: "writing a lineage group to it", source })
-            }
+            CopyGroupError::File { path, source } => Self::Storage(ObjectStorageError::Local {
+                path,
+                doing: "writing a lineage group to it",
+                source,
+            }),
         }
     }
 }
@@ -444,8 +446,10 @@ fn check_retention(
         }
         KeepFor::Ms(ms) if ended_at.plus_ms(ms) <= now => Ok(ended_at),
         KeepFor::Ms(_) => Err(format!("task {short} shares history with it and ended recently")),
-        KeepFor::Forever => Err(format!("task {short} shares history with it and its queue keeps tasks \
-             forever")),
+        KeepFor::Forever => Err(format!(
+            "task {short} shares history with it and its queue keeps tasks \
+             forever"
+        )),
     }
 }
 
@@ -503,8 +507,11 @@ pub async fn fetch_file(
     to: Option<&str>,
     scratch: &Path,
 ) -> Result<tempfile::NamedTempFile, ArchiveAccessError> {
-    let local =
-        |source| ObjectStorageError::Local { path: scratch.to_owned(), doing: "creating a file in it", source };
+    let local = |source| ObjectStorageError::Local {
+        path: scratch.to_owned(),
+        doing: "creating a file in it",
+        source,
+    };
     let file = tempfile::NamedTempFile::new_in(scratch).map_err(local)?;
     find_storage(stub, to).await?.get_file(&stub.file, file.path()).await?;
     Ok(file)

@@ -195,8 +195,14 @@ async fn write_group(
     lines: &mpsc::Sender<String>,
 ) -> Result<u64, CopyGroupError> {
     // If the writer thread stopped, it reports the reason itself.
-    let put = async |line: String| lines.send(line).await.map_err(|_| must_stay("the file could not be \
-         written to its end"));
+    let put = async |line: String| {
+        lines.send(line).await.map_err(|_| {
+            must_stay(
+                "the file could not be \
+         written to its end",
+            )
+        })
+    };
     let (mut writer, first) = ExportWriter::begin_archive(header.clone());
     put(first).await?;
     let (mut needs, mut events) = (BlobRefs::default(), 0);
@@ -205,8 +211,10 @@ async fn write_group(
         while after < head.seq {
             let page = store.read_events(stream.clone(), after, PAGE_EVENTS_MAX).await?;
             let Some(last) = page.last().map(|event| event.seq) else {
-                return Err(must_stay(format!("{stream} ends before its head; run `docket verify` for \
-                     details")));
+                return Err(must_stay(format!(
+                    "{stream} ends before its head; run `docket verify` for \
+                     details"
+                )));
             };
             for event in page.iter().filter(|event| event.seq <= head.seq) {
                 let unknown = |error| must_stay(format!("{stream}, event {}: {error}", event.seq));

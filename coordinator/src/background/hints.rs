@@ -65,7 +65,10 @@ async fn receive_hints(mut listener: Box<dyn HintListener>, hints: &dyn Coordina
             Some(HintMessage::Hint(hint)) => app.wakeups.receive_hint(hint),
             Some(HintMessage::ListenerPresent) => {
                 if let Err(error) = hints.has_other_listener().await {
-                    tracing::debug!("cannot determine whether other coordinators listen: {}", error_chain(&error));
+                    tracing::debug!(
+                        "cannot determine whether other coordinators listen: {}",
+                        error_chain(&error)
+                    );
                 }
             }
             None => return,

@@ -194,8 +194,13 @@ pub fn dead_letter_events(known: &NotificationsFold, targets: &[&str], most: usi
     let mut given_up = Vec::new();
     for (target, due) in known.due_by_target() {
         let (beyond, why) = if targets.contains(&target) {
-            (due.saturating_sub(DUE_KEPT_MAX), format!("more than {DUE_KEPT_MAX} notifications were waiting \
-                 for this target"))
+            (
+                due.saturating_sub(DUE_KEPT_MAX),
+                format!(
+                    "more than {DUE_KEPT_MAX} notifications were waiting \
+                 for this target"
+                ),
+            )
         } else {
             (due, "the target is no longer configured".to_owned())
         };

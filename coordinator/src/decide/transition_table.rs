@@ -420,7 +420,8 @@ fn answer_text_is_required_only_for_questions() {
         (TaskBlockedReason::Child, false, false),
     ] {
         let end = LeaseEnd::Blocked(why);
-        let waits = apply_plan(&leased_record(), &decide_lease_end(&leased_record(), &end).expect("accepted"));
+        let waits =
+            apply_plan(&leased_record(), &decide_lease_end(&leased_record(), &end).expect("accepted"));
         assert_eq!(answer(&waits, "me", &"this".into()).is_ok(), words, "{why:?}");
         assert_eq!(answer(&waits, "me", &" \n".into()).is_ok(), silence, "{why:?}");
     }

@@ -271,7 +271,7 @@ mod tests {
             assert!(row.contains(title), "{row}: the title is `{title}`");
         }
         let rows = document.lines().filter(|line| line.starts_with("| `")).count();
-        assert_eq!(rows, ProblemCode::ALL.len(), "a row for a code that is no more");
+        assert_eq!(rows, ProblemCode::ALL.len(), "a row for a code that does not exist");
     }
 
     #[test]

@@ -90,7 +90,9 @@ async fn append_with_token(api: &ApiState, append: StreamAppend) -> Result<Appen
     let caller = match api.run_tokens.verify_token(&token) {
         Some((run, epoch)) => Caller::RunToken { run, epoch },
         None => {
-            return Err(ApiError::new(ProblemCode::Unauthorized, "this is not a run token").with_field("token"));
+            return Err(
+                ApiError::new(ProblemCode::Unauthorized, "this is not a run token").with_field("token")
+            );
         }
     };
     ApiState::require_run_epoch(&caller, run, append.epoch)?;

@@ -47,7 +47,8 @@ pub(super) async fn put_blob(api: Arc<ApiState>, call: ApiRequest) -> HandlerRes
     let hash: BlobHash = call.id()?;
     let blob = compute_blob_ref(call.body.clone()).await?;
     if blob.hash != hash {
-        let detail = format!("the body's BLAKE3 hash is {}, not {hash}; send the complete blob again", blob.hash);
+        let detail =
+            format!("the body's BLAKE3 hash is {}, not {hash}; send the complete blob again", blob.hash);
         return Err(ApiError::new(ProblemCode::BlobMismatch, detail).with_field("body"));
     }
     api.store.put_blobs(vec![NewBlob { blob, bytes: call.body }], api.clock.now()).await?;

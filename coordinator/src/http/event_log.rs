@@ -64,7 +64,7 @@ pub(super) fn event_page_response(page: &EventPage) -> HandlerResult {
         None => refusal,
         Some(Envelope { stream, seq, .. }) => ApiError::new(
             ProblemCode::Corrupt,
-            format!("{stream}: event {seq} was altered (its payload is no JSON); run `docket verify`"),
+            format!("{stream}: event {seq} was altered (its payload is not JSON); run `docket verify`"),
         ),
     })
 }

@@ -143,9 +143,7 @@ pub(super) async fn fork_run(api: Arc<ApiState>, call: ApiRequest) -> HandlerRes
     api.store.submit(tasks.collect(), by.clone(), api.clock.now()).await.map_err(fork_error)?;
     api.wakeups.notify_task_available();
     let made = find_existing_fork(&api, &request.siblings).await?;
-    json_response(
-        &made.ok_or_else(|| ApiError::new(ProblemCode::Internal, "the fork's tasks are missing"))?,
-    )
+    json_response(&made.ok_or_else(|| ApiError::new(ProblemCode::Internal, "the fork's tasks are missing"))?)
 }
 
 fn fork_error(error: AppendError) -> ApiError {
@@ -383,7 +381,10 @@ impl ForkPoint {
         }
         let (end, turn) = history.turn_end(asked).map_err(fork_point_error)?;
         let StreamId::Run(owner) = end.stream else {
-            return Err(ApiError::new(ProblemCode::Internal, "a run's history contains an event of another stream"));
+            return Err(ApiError::new(
+                ProblemCode::Internal,
+                "a run's history contains an event of another stream",
+            ));
         };
         if let Some(edit) = edit {
             check_edit(edit, asked, &history)?;

@@ -5,7 +5,6 @@
 //! would start from the task's base without its history. Called by the append that ends such a run.
 //! The opening events of the new stream are copied from the failed run; they reference its blobs,
 //! so those are not garbage collected.
-//! nobody collects them.
 
 use docket_schema::{
     api::{EDIT_SNAPSHOTS_MAX, ProblemCode, RunView},

@@ -56,7 +56,8 @@ async fn acquire_history_permit(api: &ApiState) -> Result<SemaphorePermit<'_>, A
 /// Returns the provider of run file views.
 fn require_run_history(api: &ApiState) -> Result<&dyn HistoryProvider, ApiError> {
     api.run_history.as_deref().ok_or_else(|| {
-        let detail = "this coordinator cannot show run histories: the program that started it does not include them";
+        let detail =
+            "this coordinator cannot show run histories: the program that started it does not include them";
         ApiError::new(ProblemCode::NotFound, detail)
     })
 }
@@ -119,7 +120,8 @@ pub(super) async fn export_run(api: Arc<ApiState>, call: ApiRequest) -> HandlerR
     // docket's own format contains the blobs of snapshots; the other formats contain redacted content
     // only.
     if form == ExportFormat::Docket && content_access(&call.caller) != ContentAccess::Exact {
-        let detail = "only administrators may export a run with its files; `form=jsonl` and `form=atif` contain none";
+        let detail =
+            "only administrators may export a run with its files; `form=jsonl` and `form=atif` contain none";
         return Err(ApiError::new(ProblemCode::Forbidden, detail).with_field("form"));
     }
     let run: RunId = call.id()?;

@@ -104,7 +104,10 @@ fn check_lease_request(request: &LeaseRequest) -> Result<(), ApiError> {
         );
     }
     if request.queues.len() > LIST_ITEMS_MAX {
-        return wrong("queues", format!("a list of at most {LIST_ITEMS_MAX} queues; an empty list means all"));
+        return wrong(
+            "queues",
+            format!("a list of at most {LIST_ITEMS_MAX} queues; an empty list means all"),
+        );
     }
     check_faults(&request.faults)?;
     check_room(request.room.as_ref())

@@ -158,11 +158,9 @@ fn write_queue_metrics(text: &mut MetricsText, told: &[QueueGroup<'_>], now: Tim
         ("docket_queue_paused", "Whether the queue is paused: 1 = paused.", |queue| {
             f64::from(u8::from(queue.settings.paused))
         }),
-        (
-            "docket_queue_running_max",
-            "Maximum number of running tasks; +Inf = unlimited.",
-            |queue| queue.settings.running_max.map_or(f64::INFINITY, f64::from),
-        ),
+        ("docket_queue_running_max", "Maximum number of running tasks; +Inf = unlimited.", |queue| {
+            queue.settings.running_max.map_or(f64::INFINITY, f64::from)
+        }),
     ];
     for (name, help, value) in settings {
         text.begin_family(name, "gauge", help);
@@ -195,11 +193,7 @@ fn write_worker_metrics(text: &mut MetricsText, workers: &[WorkerView]) {
     one("docket_worker_slots", "Total number of slots of all workers.", sum(slots));
     one("docket_worker_held", "Tasks held by workers.", sum(|worker| worker.held));
     let name = "docket_worker_faults";
-    text.begin_family(
-        name,
-        "gauge",
-        "Faults that keep workers from running some tasks, by what failed.",
-    );
+    text.begin_family(name, "gauge", "Faults that keep workers from running some tasks, by what failed.");
     for kind in FaultKind::ALL {
         let faults = workers.iter().flat_map(|worker| worker.about.iter().flat_map(|about| &about.faults));
         let count = faults.filter(|fault| fault.kind == kind).count();
@@ -218,11 +212,7 @@ fn write_notification_metrics(text: &mut MetricsText, api: &ApiState, is_known: 
         text.write_sample("docket_notification_deliveries", &[("state", "waiting")], counts.due as f64);
         text.write_sample("docket_notification_deliveries", &[("state", "dead")], counts.dead as f64);
     }
-    text.begin_family(
-        "docket_notifications_total",
-        "counter",
-        "Notification delivery attempts, by outcome.",
-    );
+    text.begin_family("docket_notifications_total", "counter", "Notification delivery attempts, by outcome.");
     for kind in TargetKind::ALL {
         for outcome in DeliveryOutcome::ALL {
             let labels = [("target_kind", kind.as_str()), ("outcome", outcome.as_str())];
@@ -241,10 +231,18 @@ fn write_store_metrics(text: &mut MetricsText, store: &StoreMetrics) {
         text.write_sample(name, &[], value as f64);
     };
     one("docket_store_appends_total", "Appends answered, including refused ones.", store.appends);
-    one("docket_store_commands_total", "Commands and submits answered, including refused ones.", store.commands);
+    one(
+        "docket_store_commands_total",
+        "Commands and submits answered, including refused ones.",
+        store.commands,
+    );
     one("docket_store_leases_total", "Leases granted.", store.leases);
     one("docket_store_failed_total", "Requests that failed in the store.", store.failed_requests);
-    text.begin_family("docket_store_batch_asks", "histogram", "Number of requests that shared a transaction.");
+    text.begin_family(
+        "docket_store_batch_asks",
+        "histogram",
+        "Number of requests that shared a transaction.",
+    );
     text.write_histogram("docket_store_batch_asks", &[], &store.batch_requests);
     text.begin_family("docket_store_batch_seconds", "histogram", "Duration of such transactions.");
     text.write_histogram("docket_store_batch_seconds", &[], &store.batch_times);

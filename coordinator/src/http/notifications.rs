@@ -195,8 +195,7 @@ pub(super) async fn send_test_notification(api: Arc<ApiState>, call: ApiRequest)
 fn notification_response(api: &ApiState, id: NotificationId) -> HandlerResult {
     let view = api.notifications.with_fold(|known| known.get(id).map(NotificationView::from_record));
     json_response(&view.ok_or_else(|| {
-        let detail =
-            format!("notification {id} was settled meanwhile; see `docket notify`");
+        let detail = format!("notification {id} was settled meanwhile; see `docket notify`");
         ApiError::new(ProblemCode::NotFound, detail).with_field("path")
     })?)
 }

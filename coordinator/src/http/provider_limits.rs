@@ -29,7 +29,8 @@ pub(super) async fn set_limit(api: Arc<ApiState>, call: ApiRequest) -> HandlerRe
     let SetLimitRequest { limits } = call.json()?;
     let provider = parse_provider(&call)?;
     if !limits.is_valid() {
-        let detail = "specify `requests`, `tokens` or `concurrent`: counts of at least 1, per 1 to 86400000 ms";
+        let detail =
+            "specify `requests`, `tokens` or `concurrent`: counts of at least 1, per 1 to 86400000 ms";
         return Err(ApiError::new(ProblemCode::InvalidRequest, detail).with_field("limits"));
     }
     let set = LimitSet { provider: provider.clone(), limits, by: call.caller.log_name() };

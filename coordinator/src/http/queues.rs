@@ -138,9 +138,7 @@ pub(super) async fn drain_worker(api: Arc<ApiState>, call: ApiRequest) -> Handle
     let request: DrainWorkerRequest = call.json()?;
     audit::record_admin_act(&api, &call, AdminAct::DrainWorker { incarnation }).await?;
     if !api.store.drain_worker(incarnation).await? {
-        let detail = format!(
-            "unknown worker incarnation {incarnation}; see `docket workers`"
-        );
+        let detail = format!("unknown worker incarnation {incarnation}; see `docket workers`");
         return Err(ApiError::new(ProblemCode::NotFound, detail).with_field("path"));
     }
     // Wakes waiting requests now.

@@ -10,7 +10,6 @@
 //!
 //! Invariants: the ring contains consecutive events; its content never changes; a broadcast whose
 //! reader has ended reports that to all followers and accepts no new ones.
-//! so to everybody, and takes nobody new.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -57,7 +57,10 @@ pub(super) async fn set_schedule(api: Arc<ApiState>, call: ApiRequest) -> Handle
         return Err(wrong("cron", format!("`{}` never fires", schedule.cron)));
     }
     if let Some((field, why)) = unsupported_field(&schedule.spec) {
-        return Err(wrong(&format!("spec.{field}"), format!("a schedule's task cannot have `{field}`: {why}")));
+        return Err(wrong(
+            &format!("spec.{field}"),
+            format!("a schedule's task cannot have `{field}`: {why}"),
+        ));
     }
     schedule.spec = Box::new(
         check_and_redact_spec(*schedule.spec, &api.redactor)
@@ -70,8 +73,7 @@ pub(super) async fn set_schedule(api: Arc<ApiState>, call: ApiRequest) -> Handle
         // A repeated request.
         Some(record) if record.set == set => Ok(None),
         Some(_) if !replace => {
-            let detail =
-                format!("schedule `{name}` already exists; replace it explicitly, or remove it");
+            let detail = format!("schedule `{name}` already exists; replace it explicitly, or remove it");
             Err(ApiError::new(ProblemCode::WrongState, detail).with_field("replace"))
         }
         None if known.all().count() >= SCHEDULES_MAX => {
@@ -93,7 +95,8 @@ fn unsupported_field(spec: &TaskSpec) -> Option<(&'static str, &'static str)> {
     if spec.dedup_key.is_some() {
         return Some(("dedup_key", "`overlap` controls whether tasks may overlap"));
     }
-    (!spec.conditions.after.is_empty()).then_some(("conditions.after", "every task would wait for the same one"))
+    (!spec.conditions.after.is_empty())
+        .then_some(("conditions.after", "every task would wait for the same one"))
 }
 
 pub(super) async fn pause_schedule(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
@@ -160,10 +163,7 @@ async fn is_own_task(api: &ApiState, name: &ScheduleName, task: TaskId) -> Resul
     let decoded = TaskEvent::decode(&first.kind, first.version, first.payload.as_str());
     let Ok(TaskEvent::TaskSubmitted(submitted)) = decoded else {
         tracing::error!(%task, "a task's stream does not begin with its submission");
-        return Err(ApiError::new(
-            ProblemCode::Corrupt,
-            "cannot read the task's log; run `docket verify`",
-        ));
+        return Err(ApiError::new(ProblemCode::Corrupt, "cannot read the task's log; run `docket verify`"));
     };
     if submitted.by == schedule_submitter(name) {
         return Ok(true);

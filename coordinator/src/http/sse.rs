@@ -61,8 +61,11 @@ pub(super) async fn follow_run(api: Arc<ApiState>, call: ApiRequest) -> Result<R
 fn last_event_id(call: &ApiRequest) -> Result<Option<Seq>, ApiError> {
     let Some(value) = call.headers.get("last-event-id") else { return Ok(None) };
     value.to_str().ok().and_then(|text| text.trim().parse().ok()).map(|seq| Some(Seq(seq))).ok_or_else(|| {
-        ApiError::new(ProblemCode::InvalidRequest, "`last-event-id` must be the seq of the last received event")
-            .with_field("last-event-id")
+        ApiError::new(
+            ProblemCode::InvalidRequest,
+            "`last-event-id` must be the seq of the last received event",
+        )
+        .with_field("last-event-id")
     })
 }
 

@@ -106,7 +106,9 @@ async fn login(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
         }
     }
     let session = api.sessions.issue_session(&hash, clock::fresh_secret(), api.clock.now());
-    let no_cookie = || ApiError::new(ProblemCode::Internal, "the session does not fit in a cookie; this is a bug in docket");
+    let no_cookie = || {
+        ApiError::new(ProblemCode::Internal, "the session does not fit in a cookie; this is a bug in docket")
+    };
     let cookie = dashboard::set_session_cookie(&call.headers, &session).ok_or_else(no_cookie)?;
     let mut response = json_response(&WhoamiResponse { name, role })?;
     response.headers_mut().insert(header::SET_COOKIE, cookie);

@@ -233,4 +233,4 @@ as_text!(
     "EvalOutcome",
     "^(succeeded|unverified|cancelled|crashed|unfinished|(failed|blocked): [a-z_]+)$"
 );
-as_text!(EvalExpectation, "EvalExpected", "^(succeeded|cancelled|(failed|blocked)(: [a-z_]+)?)$");
+as_text!(EvalExpectation, "EvalExpectation", "^(succeeded|cancelled|(failed|blocked)(: [a-z_]+)?)$");

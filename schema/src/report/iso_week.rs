@@ -78,7 +78,7 @@ deserialize_from_text!(IsoWeek);
 
 impl JsonSchema for IsoWeek {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Week".into()
+        "IsoWeek".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {

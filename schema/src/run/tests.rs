@@ -320,7 +320,8 @@ fn fork_continues_only_from_its_parents_hash() {
             hint: Some("try it otherwise".into()),
         })
     };
-    let meta = EventMeta { seq: Seq(1), hash: EventHash::hash_bytes(b"child"), turn: Turn(1), epoch: Epoch(0) };
+    let meta =
+        EventMeta { seq: Seq(1), hash: EventHash::hash_bytes(b"child"), turn: Turn(1), epoch: Epoch(0) };
     assert!(parent.clone().apply(meta, forked(Seq(2), parent.hash)).is_err());
     assert!(parent.clone().apply(meta, forked(Seq(3), EventHash::ZERO)).is_err());
     let mut child = parent.clone();

@@ -63,21 +63,13 @@ pub enum ChaosFault {
     },
     /// Suspends only a supervisor for longer than a lease: its run processes keep writing while no lease is
     /// renewed.
-    SuspendSupervisor {
-        ms: u64,
-    },
+    SuspendSupervisor { ms: u64 },
     /// Suspends a coordinator for longer than its term, then resumes it.
-    SuspendCoordinator {
-        ms: u64,
-    },
+    SuspendCoordinator { ms: u64 },
     /// Cuts the network between a worker and the coordinators.
-    CutLink {
-        ms: u64,
-    },
+    CutLink { ms: u64 },
     /// Fills the disk under the log.
-    FillDisk {
-        ms: u64,
-    },
+    FillDisk { ms: u64 },
     /// PostgreSQL ends every session of the coordinators (`pg_terminate_backend`).
     TerminateSessions,
     /// A PostgreSQL session is killed by a signal: the server ends all others and recovers.

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{
     AckedAppend, AckedLease, AckedRenewal, Acknowledged, CommittedEvent, RecordedLog, Violation,
-    history_check,
+    check_history,
 };
 use crate::conformance::fixture::task_spec;
 

@@ -184,7 +184,11 @@ pub(super) async fn archives_of_two_builds_do_not_conflict(database: TestDatabas
     }
     let (one, two) = tokio::join!(house.archive(), house.archive_with(&other));
     assert_eq!(one.archived.len() + two.archived.len(), 24);
-    assert_eq!((one.kept, two.kept), (Vec::new(), Vec::new()), "tasks archived by the other build are not reported");
+    assert_eq!(
+        (one.kept, two.kept),
+        (Vec::new(), Vec::new()),
+        "tasks archived by the other build are not reported"
+    );
     for stub in world.store.list_stubs(None, 1000).await.expect("reads") {
         holds(&stub).await;
     }

@@ -159,11 +159,7 @@ pub(super) async fn concurrent_calls_do_not_exceed_the_budget(database: TestData
     let (one, two) = (&leases[0], &leases[1]);
     assert_eq!(reserve_budget(&world, one, 600).await, BudgetReservation::Granted);
     assert_eq!(reserve_budget(&beside, two, 600).await, BudgetReservation::CallInProgress);
-    assert_eq!(
-        reserve_budget(&beside, two, 400).await,
-        BudgetReservation::Granted,
-        "there is room for both"
-    );
+    assert_eq!(reserve_budget(&beside, two, 400).await, BudgetReservation::Granted, "there is room for both");
     assert_eq!(
         reserve_budget(&world, one, 600).await,
         BudgetReservation::Granted,

@@ -127,10 +127,7 @@ impl TestDatabase {
                 let name: String = name.chars().take(63).collect();
                 let mut admin = sqlx::PgConnection::connect(server).await.expect("the server answers");
                 for sql in [format!("DROP DATABASE IF EXISTS {name}"), format!("CREATE DATABASE {name}")] {
-                    sqlx::raw_sql(AssertSqlSafe(sql))
-                        .execute(&mut admin)
-                        .await
-                        .expect("a separate database");
+                    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut admin).await.expect("a separate database");
                 }
                 let of = |server: &str| {
                     let (base, query) = server.split_once('?').unwrap_or((server, ""));

@@ -94,7 +94,8 @@ async fn build_import(from: &StoreFixture, tasks: &[TaskId], runs: &[(RunId, Opt
         }
     }
     let task = places[&run].task;
-    let (by, made_by, names) = ("ann".to_owned(), "a test".to_owned(), vec![BlobHash::hash_bytes(BASE_MANIFEST)]);
+    let (by, made_by, names) =
+        ("ann".to_owned(), "a test".to_owned(), vec![BlobHash::hash_bytes(BASE_MANIFEST)]);
     RunImport { run, task, by, made_by, streams, required_blobs: names }
 }
 

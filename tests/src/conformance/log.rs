@@ -314,8 +314,10 @@ pub(super) async fn reopened_store_has_everything(database: TestDatabase) {
     assert_eq!(world.task(task).await, record);
     assert_eq!(world.read_feed().await, feed);
     assert_eq!(world.store.load_or_create_secret([2; 32]).await.expect("a secret"), secret);
-    let next =
-        world.append(lease.run, Seq(1), Epoch(1), vec![note_event(2)]).await.expect("the lease is still valid");
+    let next = world
+        .append(lease.run, Seq(1), Epoch(1), vec![note_event(2)])
+        .await
+        .expect("the lease is still valid");
     assert!(next.position > feed.last().expect("events").position);
     world.check_consistency().await;
 }

@@ -1,6 +1,6 @@
 //! The qualification that two known queues failed (xiao-villamor/PrintStash#181), point by point.
-//! `faults::busy_never_reaches_a_caller` covers that a busy database is never exposed to a caller;
-//! `inbox::enqueue_in_the_callers_transaction` covers that an enqueue joins the caller's transaction.
+//! `faults::busy_errors_never_reach_callers` covers that a busy database is never exposed to a caller;
+//! `inbox::enqueue_joins_the_callers_transaction` covers that an enqueue joins the caller's transaction.
 
 use docket_coordinator::{
     decide::CommandRejection,

@@ -7,8 +7,8 @@ use cap_std::{ambient_authority, fs::Dir};
 use docket_schema::tool::ToolSet;
 use docket_worker::tools::{
     BaseView, CommandOutput, CommandRunner, CommandSpec, FullOutputs, NoMemory, ReadSet, RunnerError,
-    SHOW_CHANGES, SHOW_FILE, SURVEY, ToolContext, ToolSettings, canonical_tool_name, card_specs,
-    core_tool_specs, execute_tool, labels, recovery_class, tool_specs,
+    SHOW_CHANGES, SHOW_FILE, SURVEY, ToolContext, ToolSettings, call_labels, canonical_tool_name, card_specs,
+    core_tool_specs, execute_tool, recovery_class, tool_specs,
 };
 use futures_util::future::BoxFuture;
 use serde_json::Value;

@@ -27,18 +27,19 @@ pub(super) async fn scheduled_tasks_respect_their_key(world: &CoordinatorFixture
     let view = world.client().run_schedule(&name, &RunScheduleRequest { task: by_hand }).await?;
     ensure!(view.task == Some(by_hand), "{view:?}");
     let worker = world.new_worker();
+    // Near the start of a minute, the schedule may fire before the run by hand: either task may be the first.
     let first = worker.lease_one().await?;
-    ensure!(first.task == by_hand, "{first:?}");
-    let by_clock = wait_until("a firing by the clock", async || {
+    let second = wait_until("a second firing", async || {
         // It lasts longer than a lease.
         worker.heartbeat(&[&first]).await.ok()?;
         let view = world.client().get_schedule(&name).await.ok()?;
-        view.task.filter(|task| *task != by_hand)
+        view.task.filter(|task| *task != first.task)
     })
     .await?;
+    ensure!([first.task, second].contains(&by_hand), "one of the two was run by hand");
     world.client().pause_schedule(&name, true).await?;
     ensure!(worker.lease(5).await?.is_empty(), "the key is taken");
-    world.ensure_state(by_clock, TaskState::Available).await?;
+    world.ensure_state(second, TaskState::Available).await?;
     worker.finish(&first).await?;
     let next = worker.lease(5).await?;
     ensure!(next.len() == 1, "one of them at a time: {next:?}");

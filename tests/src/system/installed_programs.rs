@@ -53,7 +53,7 @@ fn skip_unless(is_there: bool, what: &str) {
 #[macro_export]
 macro_rules! needs {
     ($program:literal) => {
-        if !$crate::system::has($program) {
+        if !$crate::system::has_program($program) {
             return Ok(());
         }
     };

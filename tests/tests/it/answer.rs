@@ -3,16 +3,17 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::TaskView,
     ids::{QueueName, TaskId},
     run::RunEvent,
     task::{TaskBlockedReason, TaskState},
-    api::TaskView,
 };
 use docket_tests::{
     model_server::ModelServer,
     pg_cluster::PostgresCluster,
     system::{
-        CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot, poll_until, wait_until,
+        CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+        acquire_scenario_slot, fresh_database, poll_until, wait_until,
     },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
@@ -116,11 +117,12 @@ async fn check_question_and_answer(place: StoreLocation) -> Result<()> {
         ensure!(shown.contains(QUESTION) && shown.contains("docket answer"), "{looked:?}: {shown}");
         ensure!(shown.contains("The task names two."), "all of it: {shown}");
     }
-    let row: Value = serde_json::from_str(&stage.docket_output(&["show", &run.to_string(), "--json"]).await?)?;
+    let row: Value =
+        serde_json::from_str(&stage.docket_output(&["show", &run.to_string(), "--json"]).await?)?;
     ensure!(row["question"].as_str().is_some_and(|text| text.contains(QUESTION)), "{row}");
 
     let empty = stage.coordinator.run_docket(&["answer", &id, " "]).await?;
-    ensure!(empty.code() == Some(2) && empty.stderr.contains("give an answer"), "{empty:?}");
+    ensure!(empty.code() == Some(2) && empty.stderr.contains("answer it with"), "{empty:?}");
     ensure!(asks.call_count() == 2, "it waits on");
     let file = sample.path().join(".git").join("answer.md");
     std::fs::write(&file, format!("{ANSWER}\n"))?;

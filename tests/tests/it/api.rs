@@ -5,16 +5,17 @@ use std::{ffi::OsStr, os::unix::fs::PermissionsExt, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::{CreateTokenRequest, SubmitRequest},
     ids::QueueName,
     message::ModelRef,
     system::TokenRole,
-    api::{CreateTokenRequest, SubmitRequest},
 };
 use docket_tests::{
     pg_cluster::PostgresCluster,
     system::{
-        CoordinatorProcess, LeaseDuration, StoreLocation, RunningProcess, SampleRepository, Signal, TestProgram, WorkerProcess, WorkerOptions, fresh_database,
-        acquire_scenario_slot, run_program, send_signal,
+        CoordinatorProcess, LeaseDuration, RunningProcess, SampleRepository, Signal, StoreLocation,
+        TestProgram, WorkerOptions, WorkerProcess, acquire_scenario_slot, fresh_database, run_program,
+        send_signal,
     },
 };
 use docket_worker::{client::CoordinatorClient, secret::Secret};
@@ -127,7 +128,8 @@ async fn worker_on_another_machine_works_over_https() -> Result<()> {
     let port = said["tls_address"].as_str().and_then(|url| url.rsplit(':').next()).context("a port")?;
     let url = format!("https://127.0.0.1:{port}");
     let here = [("DOCKET_HOME", home.path().as_os_str())];
-    let docket = async |args: &[&str]| run_program(TestProgram::Docket, home.path(), &here, args).await?.into_stdout();
+    let docket =
+        async |args: &[&str]| run_program(TestProgram::Docket, home.path(), &here, args).await?.into_stdout();
     let made: Value = serde_json::from_str(
         &docket(&["token", "create", "--name", "w", "--role", "worker", "--json"]).await?,
     )?;
@@ -139,8 +141,13 @@ async fn worker_on_another_machine_works_over_https() -> Result<()> {
         ("DOCKET_TOKEN", OsStr::new(token)),
         ("DOCKET_CA", cert.as_os_str()),
     ];
-    let (worker, _) =
-        RunningProcess::start_docket("worker", elsewhere.path(), &env, &["worker", "-v", "--json", "--slots", "1"]).await?;
+    let (worker, _) = RunningProcess::start_docket(
+        "worker",
+        elsewhere.path(),
+        &env,
+        &["worker", "-v", "--json", "--slots", "1"],
+    )
+    .await?;
     let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
     let script = sample.write_script(SCRIPT)?;
     let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);
@@ -340,7 +347,8 @@ async fn actions_are_recorded_under_the_token_name() -> Result<()> {
     let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let request = CreateTokenRequest { name: "carol".parse()?, role: TokenRole::Submit, expires_in_ms: None };
     let made = coordinator.client().create_token(&request).await?;
-    let carol = CoordinatorClient::new(coordinator.address(), Secret::new(&made.secret).context("a secret")?)?;
+    let carol =
+        CoordinatorClient::new(coordinator.address(), Secret::new(&made.secret).context("a secret")?)?;
     let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
     let script = sample.write_script(SCRIPT)?;
     let (repo, script) = (sample.path().to_str().context("UTF-8")?, script.to_str().context("UTF-8")?);

@@ -23,12 +23,13 @@ use docket_schema::{
 };
 use docket_tests::{
     conformance::{
-        TestDatabase, DatabaseKind, StoreFixture,
+        DatabaseKind, StoreFixture, TestDatabase,
         fixture::{new_blob, note_event, task_spec},
     },
     pg_cluster::PostgresCluster,
     system::{
-        CoordinatorProcess, FinishedProcess, LeaseDuration, RunningProcess, SampleRepository, TestProgram, fresh_database, has_program, acquire_scenario_slot, run_program, print_notice, wait_until,
+        CoordinatorProcess, FinishedProcess, LeaseDuration, RunningProcess, SampleRepository, TestProgram,
+        acquire_scenario_slot, fresh_database, has_program, print_notice, run_program, wait_until,
     },
 };
 use serde_json::Value;
@@ -133,9 +134,12 @@ fn list_files(folder: &Path) -> Vec<PathBuf> {
 async fn check_archive_and_restore(house: &ArchiveHome) -> Result<()> {
     let before = house.collect_views().await?;
     ensure!(before[1].contains("+two") && before[3] == "two\n", "what is compared was changed: {before:?}");
-    let dry = parse_json(&house.run_docket(&["archive", "--older-than", "0h", "--dry-run", "--json"]).await?.into_stdout()?)?;
+    let dry = parse_json(
+        &house.run_docket(&["archive", "--older-than", "0h", "--dry-run", "--json"]).await?.into_stdout()?,
+    )?;
     ensure!(dry["archived"][0]["task"] == house.task.as_str() && house.is_here().await?, "{dry}");
-    let young = parse_json(&house.run_docket(&["archive", "--older-than", "1d", "--json"]).await?.into_stdout()?)?;
+    let young =
+        parse_json(&house.run_docket(&["archive", "--older-than", "1d", "--json"]).await?.into_stdout()?)?;
     ensure!(young["archived"].as_array().is_some_and(Vec::is_empty), "{young}");
     let done = house.archive_all().await?;
     ensure!(done["archived"][0]["task"] == house.task.as_str() && !house.is_here().await?, "{done}");
@@ -217,7 +221,8 @@ async fn unreachable_archive_location_blocks_nothing_else() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let house = ArchiveHome::new(&format!("file://{}", folder.path().display()), Vec::new()).await?;
     house.archive_all().await?;
-    let file = list_files(folder.path()).into_iter().find(|path| path.extension() == Some(OsStr::new("docket")));
+    let file =
+        list_files(folder.path()).into_iter().find(|path| path.extension() == Some(OsStr::new("docket")));
     let file = file.context("a file")?;
     // What stands in the way of its folder: whether the file holds is not known.
     let inside = file.parent().context("a folder")?;
@@ -243,7 +248,8 @@ async fn coordinator_death_while_archiving_loses_nothing() -> Result<()> {
     for (at, is_here) in [("copied", true), ("removed", false)] {
         let env = [("DOCKET_ARCHIVE_DIES", OsStr::new(at))];
         let args = ["serve", "--json", "--listen", "127.0.0.1:0"];
-        let (mut coordinator, _) = RunningProcess::start_docket("serve", house.home.path(), &env, &args).await?;
+        let (mut coordinator, _) =
+            RunningProcess::start_docket("serve", house.home.path(), &env, &args).await?;
         let cut = house.run_docket(&["archive", "--older-than", "0h"]).await?;
         ensure!(!cut.success(), "{at}: {cut:?}");
         ensure!(!coordinator.wait().await?.success(), "{at}: it dies");
@@ -286,12 +292,15 @@ threading.Event().wait()
         if !got.success() {
             let why = got.stderr;
             ensure!(std::env::var_os("CI").is_none(), "{S3_SERVER} cannot be had: {why}");
-            print_notice(&format!("S3 was NOT tried: {S3_SERVER} cannot be had from the package index: {why}"));
+            print_notice(&format!(
+                "S3 was NOT tried: {S3_SERVER} cannot be had from the package index: {why}"
+            ));
             return Ok(None);
         }
         env.push(("PYTHONPATH", packages.as_os_str()));
     }
-    let (server, port) = RunningProcess::start_program(TestProgram::Python, "s3", folder, &env, &["-c", SERVE]).await?;
+    let (server, port) =
+        RunningProcess::start_program(TestProgram::Python, "s3", folder, &env, &["-c", SERVE]).await?;
     let url = format!("http://127.0.0.1:{}", port.trim());
     Ok(Some((server, url)))
 }
@@ -374,10 +383,13 @@ async fn archived_tasks_are_not_imported_again() -> Result<()> {
     let home = folder.path().join("home");
     let to = format!("file://{}/archive", folder.path().display());
     let env = [("DOCKET_HOME", home.as_os_str()), ("DOCKET_ARCHIVE_TO", to.as_ref())];
-    let docket =
-        async |args: &[&str]| -> Result<FinishedProcess> { run_program(TestProgram::Docket, folder.path(), &env, args).await };
-    let sample =
-        SampleRepository::new(&[("a.txt", "one\n"), ("todo.md", "- [ ] Mend the roof\n- [ ] Paint the shed\n")])?;
+    let docket = async |args: &[&str]| -> Result<FinishedProcess> {
+        run_program(TestProgram::Docket, folder.path(), &env, args).await
+    };
+    let sample = SampleRepository::new(&[
+        ("a.txt", "one\n"),
+        ("todo.md", "- [ ] Mend the roof\n- [ ] Paint the shed\n"),
+    ])?;
     let todo = sample.path().join("todo.md");
     let repo = sample.path().to_str().context("UTF-8")?;
     let todo = todo.to_str().context("UTF-8")?;
@@ -405,8 +417,11 @@ async fn archived_tasks_are_not_imported_again() -> Result<()> {
     ensure!(refused.code() == Some(2) && refused.stderr.contains("archive.to"), "{refused:?}");
     let refused = docket(&["ps", "--state", "archived"]).await?;
     ensure!(refused.stderr.contains("docket archive list"), "{refused:?}");
-    let line =
-        parse_json(&docket(&["archive", "list", "--batch", "todo", "--queue", "default", "--json"]).await?.into_stdout()?)?;
+    let line = parse_json(
+        &docket(&["archive", "list", "--batch", "todo", "--queue", "default", "--json"])
+            .await?
+            .into_stdout()?,
+    )?;
     let id = line["id"].as_str().context("an id")?;
     // Who waits for one that failed is told of it, though it is archived.
     let waits = ["submit", "After", "--repo", repo, "--model", "openai:none", "--after", id, "--json"];
@@ -429,10 +444,7 @@ async fn archived_tasks_are_not_imported_again() -> Result<()> {
     };
     ensure!(all().await? == 0);
     let none = docket(&["archive", "restore", "--batch", "todo"]).await?;
-    ensure!(
-        none.code() == Some(3) && none.stderr.contains("batch `todo` has no archived tasks"),
-        "{none:?}"
-    );
+    ensure!(none.code() == Some(3) && none.stderr.contains("batch `todo` has no archived tasks"), "{none:?}");
     docket(&["cancel", waits]).await?.into_stdout()?;
     let young = docket(&["archive", "--older-than", "1h"]).await?.into_stdout()?;
     ensure!(all().await? == 0, "{young}");
@@ -458,21 +470,30 @@ async fn archived_runs_are_read_through_the_coordinator_on_postgres() -> Result<
     let to = format!("file://{}", folder.path().display());
     let place = fresh_database(&cluster).await?;
     let coordinator =
-        CoordinatorProcess::start_with_env(place, LeaseDuration::Usual, &[("DOCKET_ARCHIVE_TO", &to)]).await?;
+        CoordinatorProcess::start_with_env(place, LeaseDuration::Usual, &[("DOCKET_ARCHIVE_TO", &to)])
+            .await?;
     let from = ArchiveHome::new(&to, Vec::new()).await?;
     let file = from.home.path().join("run.docket");
     let path = file.to_str().context("UTF-8")?;
     from.run_docket(&["export", &from.run, "-o", path]).await?.into_stdout()?;
     coordinator.run_docket(&["import", path]).await?.into_stdout()?;
     let before = coordinator.run_docket(&["replay", &from.run, "--json"]).await?.into_stdout()?;
-    let done = parse_json(&coordinator.run_docket(&["archive", "--older-than", "0h", "--json"]).await?.into_stdout()?)?;
+    let done = parse_json(
+        &coordinator.run_docket(&["archive", "--older-than", "0h", "--json"]).await?.into_stdout()?,
+    )?;
     ensure!(done["archived"][0]["task"] == from.task.as_str(), "{done}");
-    ensure!(coordinator.run_docket(&["replay", &from.run, "--json"]).await?.into_stdout()? == before, "the same");
+    ensure!(
+        coordinator.run_docket(&["replay", &from.run, "--json"]).await?.into_stdout()? == before,
+        "the same"
+    );
     coordinator.run_docket(&["verify", "--archives"]).await?.into_stdout()?;
     let refused = coordinator.run_docket(&["import", path]).await?;
     ensure!(refused.code() == Some(4) && refused.stderr.contains("archive restore"), "{refused:?}");
     coordinator.run_docket(&["archive", "restore", &from.task]).await?.into_stdout()?;
-    ensure!(coordinator.run_docket(&["replay", &from.run, "--json"]).await?.into_stdout()? == before, "the same");
+    ensure!(
+        coordinator.run_docket(&["replay", &from.run, "--json"]).await?.into_stdout()? == before,
+        "the same"
+    );
     coordinator.end_and_check().await
 }
 
@@ -506,10 +527,10 @@ async fn coordinator_archives_by_queue_retention() -> Result<()> {
     let is_here = async |run: RunId| world.store.get_run(run).await.ok().flatten().is_some();
     let config = |archive| ServerConfig { archive, ..ServerConfig::loopback(0, Vec::new()) };
     // Two coordinators on one store: one has the term.
-    let one =
-        server::start_server(Arc::clone(&world.store), config(archive.clone()), Arc::new(Clock::new())).await?;
-    let two =
-        server::start_server(Arc::clone(&world.store), config(archive.clone()), Arc::new(Clock::new())).await?;
+    let one = server::start_server(Arc::clone(&world.store), config(archive.clone()), Arc::new(Clock::new()))
+        .await?;
+    let two = server::start_server(Arc::clone(&world.store), config(archive.clone()), Arc::new(Clock::new()))
+        .await?;
     wait_until("two tasks in the archive", async || {
         (!is_here(tasks[0].1).await && !is_here(tasks[1].1).await).then_some(())
     })

@@ -15,10 +15,13 @@ use docket_coordinator::store::{Store, sqlite, verify_log};
 use docket_schema::ids::{Epoch, Seq, StreamId};
 use docket_tests::{
     conformance::{
-        TestDatabase, DatabaseKind, StoreFixture,
+        DatabaseKind, StoreFixture, TestDatabase,
         fixture::{new_blob, note_event, task_spec},
     },
-    system::{CoordinatorProcess, FinishedProcess, WAIT_MAX, LeaseDuration, StoreLocation, RunningProcess, SampleRepository, TestProgram, acquire_scenario_slot, run_program},
+    system::{
+        CoordinatorProcess, FinishedProcess, LeaseDuration, RunningProcess, SampleRepository, StoreLocation,
+        TestProgram, WAIT_MAX, acquire_scenario_slot, run_program,
+    },
 };
 use serde_json::Value;
 use sqlx::Connection as _;
@@ -50,7 +53,12 @@ async fn appends_continue_during_backup() -> Result<()> {
         async move {
             let mut at = first.head.seq;
             while !stop.load(Ordering::Acquire) {
-                at = world.append(lease.run, at, Epoch(1), vec![note_event(at.0)]).await.expect("appends").head.seq;
+                at = world
+                    .append(lease.run, at, Epoch(1), vec![note_event(at.0)])
+                    .await
+                    .expect("appends")
+                    .head
+                    .seq;
                 count.fetch_add(1, Ordering::AcqRel);
             }
             at
@@ -79,7 +87,10 @@ async fn appends_continue_during_backup() -> Result<()> {
     let copy: Arc<dyn Store> = Arc::new(sqlite::open(&goal).await?);
     let verified = verify_log(&*copy).await?;
     ensure!(verified.fault.is_none(), "{verified:?}");
-    ensure!(copy.rebuild_projections(std::sync::Arc::default()).await?.is_empty(), "its tables are what its log says");
+    ensure!(
+        copy.rebuild_projections(std::sync::Arc::default()).await?.is_empty(),
+        "its tables are what its log says"
+    );
     let copied = copy.stream_head(StreamId::Run(lease.run)).await?.context("the run")?;
     ensure!(copied.seq < head, "{copied:?}: the copy is of the instant at which it began, {head}");
     copy.close().await;
@@ -112,12 +123,14 @@ async fn coordinator_continues_during_backup_and_external_blobs_are_kept() -> Re
     let noise = coordinator.run_docket(&["verify", "--store", &store]).await?;
     ensure!(!noise.success(), "{noise:?}");
     let absent = folder.path().join("absent.db");
-    let none = coordinator.run_docket(&["verify", "--store", &format!("sqlite:{}", absent.display())]).await?;
+    let none =
+        coordinator.run_docket(&["verify", "--store", &format!("sqlite:{}", absent.display())]).await?;
     ensure!(!none.success() && !absent.exists(), "{none:?}");
     // The database itself is no backup of it.
     let own = coordinator.home().join("docket.db");
     ensure!(own.is_file());
-    let itself = coordinator.run_docket(&["db", "backup", own.to_str().context("UTF-8")?, "--replace"]).await?;
+    let itself =
+        coordinator.run_docket(&["db", "backup", own.to_str().context("UTF-8")?, "--replace"]).await?;
     ensure!(itself.code() == Some(4) && itself.stderr.contains("itself"), "{itself:?}");
     let nowhere = coordinator.run_docket(&["db", "backup", "/proc/no/such.db"]).await?;
     ensure!(nowhere.code() == Some(1), "{nowhere:?}");
@@ -136,13 +149,16 @@ async fn backup_replaces_a_crashed_database() -> Result<()> {
     let home = folder.path().join("home");
     std::fs::DirBuilder::new().mode(0o700).create(&home)?;
     let env = [("DOCKET_HOME", home.as_os_str())];
-    let docket = async |args: &[&str]| -> Result<FinishedProcess> { run_program(TestProgram::Docket, &home, &env, args).await };
+    let docket = async |args: &[&str]| -> Result<FinishedProcess> {
+        run_program(TestProgram::Docket, &home, &env, args).await
+    };
     let sample = SampleRepository::new(&[("a.txt", "one\n")])?;
     let repo = sample.path().to_str().context("UTF-8")?;
     let serve = ["serve", "--json", "--listen", "127.0.0.1:0"];
     let (mut coordinator, _) = RunningProcess::start_docket("serve", &home, &env, &serve).await?;
-    let submit =
-        async |title: &str| docket(&["submit", title, "--repo", repo, "--model", "openai:none"]).await?.into_stdout();
+    let submit = async |title: &str| {
+        docket(&["submit", title, "--repo", repo, "--model", "openai:none"]).await?.into_stdout()
+    };
     submit("first").await?;
     let copy = folder.path().join("copy.db");
     let path = copy.to_str().context("UTF-8")?;
@@ -183,7 +199,9 @@ async fn backup_replaces_a_crashed_database() -> Result<()> {
     ensure!(tasks.lines().count() == 1 && tasks.contains("first"), "{tasks}");
     docket(&["verify"]).await?.into_stdout()?;
     let kept = said["kept"].as_str().context("where it is kept")?;
-    let whole = parse_json(&docket(&["verify", "--store", &format!("sqlite:{kept}"), "--json"]).await?.into_stdout()?)?;
+    let whole = parse_json(
+        &docket(&["verify", "--store", &format!("sqlite:{kept}"), "--json"]).await?.into_stdout()?,
+    )?;
     ensure!(whole["tasks"] == 4, "what stood there is whole: {whole}");
 
     // Where the database is damaged, its error says what to do.

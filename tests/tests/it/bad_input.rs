@@ -4,8 +4,11 @@
 use std::{ffi::OsStr, net::TcpListener, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::{run::EngineRef, api::LeaseRequest};
-use docket_tests::system::{CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, acquire_scenario_slot, run_program};
+use docket_schema::{api::LeaseRequest, run::EngineRef};
+use docket_tests::system::{
+    CoordinatorProcess, FinishedProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram,
+    acquire_scenario_slot, run_program,
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -247,7 +250,7 @@ async fn commands_with_unknown_targets_fail_cleanly() -> Result<()> {
             args: &["man", "/proc/nowhere"],
             env: &[],
             code: 1,
-            says: &["/proc/nowhere", "may write"],
+            says: &["/proc/nowhere", "choose a writable folder"],
         },
         FailingCommand {
             what: "a screen for a program",
@@ -274,7 +277,13 @@ async fn commands_with_unknown_targets_fail_cleanly() -> Result<()> {
             code: 1,
             says: &[port, "another port"],
         },
-        FailingCommand { what: "a dashboard of nobody", args: &["dashboard"], env: &[], code: 5, says: &["docket up"] },
+        FailingCommand {
+            what: "a dashboard of nobody",
+            args: &["dashboard"],
+            env: &[],
+            code: 5,
+            says: &["docket up"],
+        },
     ];
     check_all_fail_cleanly(elsewhere.path(), &cases).await?;
     let untouched = tempfile::tempdir()?;
@@ -297,7 +306,8 @@ async fn commands_with_unknown_targets_fail_cleanly() -> Result<()> {
     check_all_fail_cleanly(untouched.path(), &cases).await?;
     let args = ["run", "hi", "--empty", "--model", "anthropic:x"];
     let says = ["ANTHROPIC_API_KEY is not set", "--base-url"];
-    let keyless = FailingCommand { what: "a key that is not set", args: &args, env: &[], code: 2, says: &says };
+    let keyless =
+        FailingCommand { what: "a key that is not set", args: &args, env: &[], code: 2, says: &says };
     check_all_fail_cleanly(elsewhere.path(), &[keyless]).await?;
     // Nothing was lost, and nothing came that was refused.
     let status = coordinator.client().get_status().await?;
@@ -377,7 +387,13 @@ async fn invalid_settings_and_stores_fail_cleanly() -> Result<()> {
             code: 2,
             says: &["DOCKET_SLOTS", "1 to 1000"],
         },
-        FailingCommand { what: "a worker for nobody", args: &["worker"], env: &[], code: 5, says: &["docket serve"] },
+        FailingCommand {
+            what: "a worker for nobody",
+            args: &["worker"],
+            env: &[],
+            code: 5,
+            says: &["docket serve"],
+        },
     ];
     check_all_fail_cleanly(home.path(), &cases).await?;
     for (toml, says) in [
@@ -405,7 +421,12 @@ async fn invalid_settings_and_stores_fail_cleanly() -> Result<()> {
 }
 
 /// Sends a body as it is, and gives the whole answer.
-async fn post_raw_body(coordinator: &CoordinatorProcess, token: &str, path: &str, body: &str) -> Result<String> {
+async fn post_raw_body(
+    coordinator: &CoordinatorProcess,
+    token: &str,
+    path: &str,
+    body: &str,
+) -> Result<String> {
     let host = coordinator.address().strip_prefix("http://").context("an address")?;
     let mut stream = TcpStream::connect(host).await?;
     let head = format!(
@@ -478,9 +499,14 @@ async fn database_files_are_private_to_the_owner() -> Result<()> {
         ensure!(modes.len() == 4 && modes.iter().all(|(_, mode)| *mode == 0o600), "{when}: {modes:?}");
         Ok(())
     };
-    let mut coordinator = CoordinatorProcess::start_in(folder.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let mut coordinator =
+        CoordinatorProcess::start_in(folder.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     closed("a new one")?;
-    ensure!(coordinator.log_tail().contains("chmod 700"), "the open folder is not told: {}", coordinator.log_tail());
+    ensure!(
+        coordinator.log_tail().contains("chmod 700"),
+        "the open folder is not told: {}",
+        coordinator.log_tail()
+    );
     for name in ["docket.db", "docket.db-wal", "docket.db-shm"] {
         set(name, 0o644)?;
     }

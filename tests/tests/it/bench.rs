@@ -7,7 +7,10 @@ use std::{collections::BTreeSet, ffi::OsStr, path::Path, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::{
     pg_cluster::PostgresCluster,
-    system::{FinishedProcess, TestProgram, docket_binary, is_installed, acquire_scenario_slot, run_program, run_with_input_within},
+    system::{
+        FinishedProcess, TestProgram, acquire_scenario_slot, docket_binary, is_installed, run_program,
+        run_with_input_within,
+    },
 };
 use serde_json::{Value, json};
 
@@ -52,7 +55,8 @@ struct DeclaredFigure {
 }
 
 async fn list_declared_figures(home: &Path) -> Result<Vec<DeclaredFigure>> {
-    let listed = run_program(TestProgram::DocketBench, home, &[], &["--list", "--json"]).await?.into_stdout()?;
+    let listed =
+        run_program(TestProgram::DocketBench, home, &[], &["--list", "--json"]).await?.into_stdout()?;
     let rows = listed.lines().map(|line| {
         let row: Value = serde_json::from_str(line)?;
         let text = |key: &str| row[key].as_str().map(str::to_owned).with_context(|| line.to_owned());
@@ -63,7 +67,12 @@ async fn list_declared_figures(home: &Path) -> Result<Vec<DeclaredFigure>> {
 }
 
 /// Runs one of the two in a folder of its own, which it must leave empty.
-async fn run_bench_tool(tool: TestProgram, home: &Path, env: &[(&str, &OsStr)], args: &[&str]) -> Result<FinishedProcess> {
+async fn run_bench_tool(
+    tool: TestProgram,
+    home: &Path,
+    env: &[(&str, &OsStr)],
+    args: &[&str],
+) -> Result<FinishedProcess> {
     let stores = tempfile::tempdir()?;
     let folder = stores.path().to_string_lossy().into_owned();
     let args = [args, &["--store-dir", &folder]].concat();
@@ -153,7 +162,8 @@ async fn missing_figure_fails_docket_bench_by_name() -> Result<()> {
 async fn every_bench_group_has_a_test() -> Result<()> {
     let _room = acquire_scenario_slot().await;
     let home = tempfile::tempdir()?;
-    let declared: BTreeSet<String> = list_declared_figures(home.path()).await?.into_iter().map(|one| one.group).collect();
+    let declared: BTreeSet<String> =
+        list_declared_figures(home.path()).await?.into_iter().map(|one| one.group).collect();
     let all = [&OF_STORES[..], &OF_RUNS, &OF_PARTS, &OF_POSTGRES].concat();
     let tested: BTreeSet<String> = all.into_iter().map(str::to_owned).collect();
     ensure!(declared == tested, "{declared:?}");
@@ -208,7 +218,8 @@ async fn missing_figure_fails_the_bench_by_name() -> Result<()> {
         let owed = said["figures_owed"].as_array().context("a list")?;
         ensure!(owed.iter().any(|owed| owed == figure), "{figure}: {said}");
     }
-    let refused = run_docket_bench(home.path(), &[("DATABASE_URL", OsStr::new(""))], &["--only", "postgres"]).await?;
+    let refused =
+        run_docket_bench(home.path(), &[("DATABASE_URL", OsStr::new(""))], &["--only", "postgres"]).await?;
     ensure!(refused.code() == Some(2) && refused.stderr.contains("--postgres"), "{refused:?}");
     Ok(())
 }

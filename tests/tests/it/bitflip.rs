@@ -13,12 +13,12 @@ use docket_tests::{
     model_server::ModelServer,
     pg_cluster::PostgresCluster,
     system::{
-        CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, Signal, TestProgram, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot,
-        run_program, send_signal,
+        CoordinatorProcess, LeaseDuration, SampleRepository, Signal, StoreLocation, TestProgram,
+        WorkerOptions, WorkerProcess, acquire_scenario_slot, fresh_database, run_program, send_signal,
     },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
-use raw_database::{StoredCell, RawDatabase};
+use raw_database::{RawDatabase, StoredCell};
 use serde_json::Value;
 
 /// Every column of an event that its hash covers, and its own.
@@ -92,7 +92,13 @@ async fn collect_flips(raw: &mut RawDatabase) -> Result<Vec<BitFlip>> {
                 );
                 named.push(format!("{stream}: its events end at {}", seq - 1));
             }
-            flips.push(BitFlip { table: "events", column, key: format!("position = {position}"), bit, named });
+            flips.push(BitFlip {
+                table: "events",
+                column,
+                key: format!("position = {position}"),
+                bit,
+                named,
+            });
         }
     }
     for (place, hash) in raw.list_blobs().await?.into_iter().enumerate() {
@@ -100,7 +106,13 @@ async fn collect_flips(raw: &mut RawDatabase) -> Result<Vec<BitFlip>> {
         let named = vec![format!("blob {hash} ")];
         // The first byte, one in the middle and the last of what is stored.
         for bit in [place % 8, 8 * 21 + place % 8, usize::MAX - 7 + place % 8] {
-            flips.push(BitFlip { table: "blobs", column: "data", key: key.clone(), bit, named: named.clone() });
+            flips.push(BitFlip {
+                table: "blobs",
+                column: "data",
+                key: key.clone(),
+                bit,
+                named: named.clone(),
+            });
         }
         let bit = place % 20;
         flips.push(BitFlip { table: "blobs", column: "size", key: key.clone(), bit, named: named.clone() });
@@ -129,7 +141,12 @@ async fn run_verify(home: &Path, place: &StoreLocation, more: &[&str]) -> Result
 }
 
 /// Flips each bit, verifies, and puts it back.
-async fn check_all_are_found(raw: &mut RawDatabase, home: &Path, place: &StoreLocation, flips: &[BitFlip]) -> Result<()> {
+async fn check_all_are_found(
+    raw: &mut RawDatabase,
+    home: &Path,
+    place: &StoreLocation,
+    flips: &[BitFlip],
+) -> Result<()> {
     let _room = acquire_scenario_slot().await;
     for flip in flips {
         let (found, key) = raw.flip_bit(flip.table, flip.column, &flip.key, flip.bit).await?;
@@ -211,7 +228,8 @@ async fn flipped_bit_in_parent_history_is_found_by_verifying_the_fork() -> Resul
     let shared: Vec<_> = shared.collect();
     ensure!(shared.len() == 5, "{stream} has events");
     for (position, stream, seq) in shared {
-        let (found, key) = raw.flip_bit("events", "recorded_at", &format!("position = {position}"), 20).await?;
+        let (found, key) =
+            raw.flip_bit("events", "recorded_at", &format!("position = {position}"), 20).await?;
         let (code, faults) = run_verify(home, &StoreLocation::HomeFolder, &[&fork]).await?;
         let named = faults.iter().any(|fault| fault.contains(&format!("{stream}: event {seq} ")));
         ensure!(code == Some(6) && named, "event {seq}: {code:?} {faults:?}");

@@ -1,9 +1,10 @@
 //! Budgets of batches through the binary: set in a backlog, kept to by workers, raised, counted.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::{run::RunEvent, api::TaskQuery};
+use docket_schema::{api::TaskQuery, run::RunEvent};
 use docket_tests::system::{
-    CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, acquire_scenario_slot, run_program as run_tool,
+    CoordinatorProcess, FinishedProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram,
+    WorkerOptions, WorkerProcess, acquire_scenario_slot, run_program as run_tool,
 };
 use serde_json::{Value, json};
 
@@ -155,8 +156,10 @@ async fn budget_applies_to_the_named_batch_and_changes_are_reported() -> Result<
 
     // One that is not there can have a budget before its first task, and nobody can take it for another.
     let new = stage.run_docket(&["batch", "budget", "tood.jsonl", "--tokens", "5"]).await?;
-    ensure!(new.code() == Some(0) && new.stderr.contains("no task is in it yet"), "{new:?}");
-    let new = parse_row(&stage.run_docket(&["batch", "budget", "later", "--tokens", "6", "--json"]).await?.into_stdout()?)?;
+    ensure!(new.code() == Some(0) && new.stderr.contains("the batch has no tasks yet"), "{new:?}");
+    let new = parse_row(
+        &stage.run_docket(&["batch", "budget", "later", "--tokens", "6", "--json"]).await?.into_stdout()?,
+    )?;
     ensure!(new["new"] == true, "{new}");
     ensure!(stage.batch_budget(name).await? == json!({ "tokens": 703 }));
     stage.import(&[json!({ "text": "y" })], &["--batch", "later"]).await?.into_stdout()?;

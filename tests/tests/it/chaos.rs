@@ -7,15 +7,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::SubmitRequest,
     ids::TreeHash,
     task::{TaskSpec, TaskState},
-    api::SubmitRequest,
 };
 use docket_tests::{
-    chaos::{SeededRandom, ChaosStore, ChaosOutcome, FaultPlan, FaultCapabilities, ChaosCluster, ExpectedTask, run_chaos},
+    chaos::{
+        ChaosCluster, ChaosOutcome, ChaosStore, ExpectedTask, FaultCapabilities, FaultPlan, SeededRandom,
+        run_chaos,
+    },
     system::{
-        TestIsolation, CoordinatorProcess, LeaseDuration, NetworkLink, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, run_in_namespaces, bring_loopback_up, acquire_scenario_slot,
-        print_notice, wait_until,
+        CoordinatorProcess, LeaseDuration, NetworkLink, SampleRepository, StoreLocation, TestIsolation,
+        WorkerOptions, WorkerProcess, acquire_scenario_slot, bring_loopback_up, print_notice,
+        run_in_namespaces, wait_until,
     },
 };
 
@@ -102,7 +106,8 @@ async fn submit_templates(coordinator: &CoordinatorProcess) -> Result<Vec<TaskSp
 async fn undisturbed_trees() -> Result<Vec<TreeHash>> {
     let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let specs = submit_templates(&coordinator).await?;
-    let worker = WorkerProcess::start(&coordinator, &WorkerOptions { slots: 2, ..WorkerOptions::default() }).await?;
+    let worker =
+        WorkerProcess::start(&coordinator, &WorkerOptions { slots: 2, ..WorkerOptions::default() }).await?;
     let submitted = coordinator.client().submit(&SubmitRequest { tasks: specs, ids: None }).await?;
     let mut trees = Vec::new();
     for task in submitted.tasks {
@@ -118,7 +123,7 @@ async fn undisturbed_trees() -> Result<Vec<TreeHash>> {
     Ok(trees)
 }
 
-async fn run_chaos(test: &str, on: ChaosStore) -> Result<()> {
+async fn run_chaos_test(test: &str, on: ChaosStore) -> Result<()> {
     let _room = acquire_scenario_slot().await;
     let count = task_count()?;
     let limit = LIMIT + LIMIT_A_TASK * u32::try_from(count)?;
@@ -150,7 +155,11 @@ async fn run_chaos(test: &str, on: ChaosStore) -> Result<()> {
     let played = run_chaos(&mut stage, wanted.collect(), plan, &mut draws, limit).await;
     let outcome = played.with_context(|| format!("seed {seed:#x}"))?;
     print_notice(&format!("{test}: {outcome:?}"));
-    ensure!(outcome.injected_faults.keys().eq(drawn.keys()), "drawn were {drawn:?}, struck {:?}", outcome.injected_faults);
+    ensure!(
+        outcome.injected_faults.keys().eq(drawn.keys()),
+        "drawn were {drawn:?}, struck {:?}",
+        outcome.injected_faults
+    );
     let ChaosOutcome { leases, renewals, appends, .. } = outcome;
     ensure!(leases >= count && renewals > 0 && appends >= 3 * count, "the taps are blind: {outcome:?}");
     // A storm that nobody noticed was none.
@@ -168,7 +177,7 @@ async fn run_chaos(test: &str, on: ChaosStore) -> Result<()> {
 /// The control of the run's network: what is cut off is cut off, and comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cut_link_passes_nothing_and_restored_link_passes_all() -> Result<()> {
-    let test = "chaos::a_cut_link_passes_nothing_and_a_mended_one_all";
+    let test = "chaos::cut_link_passes_nothing_and_restored_link_passes_all";
     if run_in_namespaces(test, AROUND).await? != TestIsolation::Inside {
         return Ok(());
     }
@@ -187,12 +196,12 @@ async fn cut_link_passes_nothing_and_restored_link_passes_all() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_stays_valid_under_faults_on_postgres() -> Result<()> {
-    let test = "chaos::whatever_befalls_postgres_and_its_coordinators_the_log_holds";
-    Box::pin(run_chaos(test, ChaosStore::Postgres)).await
+    let test = "chaos::log_stays_valid_under_faults_on_postgres";
+    Box::pin(run_chaos_test(test, ChaosStore::Postgres)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_stays_valid_under_faults_on_sqlite() -> Result<()> {
-    let test = "chaos::whatever_befalls_sqlite_and_its_coordinator_the_log_holds";
-    Box::pin(run_chaos(test, ChaosStore::Sqlite)).await
+    let test = "chaos::log_stays_valid_under_faults_on_sqlite";
+    Box::pin(run_chaos_test(test, ChaosStore::Sqlite)).await
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::ids::{Epoch, Seq};
 use docket_tests::{
     conformance::{
-        TestDatabase, DatabaseKind, StoreFixture,
+        DatabaseKind, StoreFixture, TestDatabase,
         fixture::{new_blob, note_event, task_spec},
     },
     system::poll_until,
@@ -92,7 +92,8 @@ async fn wal_stays_bounded_with_concurrent_readers() -> Result<()> {
 
     // It is begun anew, and so cut to its limit, after.
     load.write_blobs(BOUND).await?;
-    poll_until("a log of bounded size after a long reader", || (file_bytes(&log) < BOUND).then_some(())).await?;
+    poll_until("a log of bounded size after a long reader", || (file_bytes(&log) < BOUND).then_some(()))
+        .await?;
     load.write_until_wal_restarts("after a reader").await?;
 
     poll_until("an empty log where nobody writes", || (file_bytes(&log) == 0).then_some(())).await?;

@@ -12,10 +12,13 @@ use docket_schema::{
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, has_python_modules, acquire_scenario_slot},
+    system::{
+        CoordinatorProcess, LeaseDuration, RunHistory, SampleRepository, StoreLocation, WorkerOptions,
+        WorkerProcess, acquire_scenario_slot, has_python_modules,
+    },
 };
 use docket_worker::{
-    bootstrap::{FailpointTiming, FailpointTarget, Failpoint},
+    bootstrap::{Failpoint, FailpointTarget, FailpointTiming},
     model::{ModelProvider, ScriptedModel},
 };
 
@@ -61,7 +64,12 @@ impl CheckFixture {
     }
 
     /// Plays a script on a project, once.
-    pub(super) async fn play_script(&self, name: &str, files: &[(&str, &str)], script: &str) -> Result<CheckedRun> {
+    pub(super) async fn play_script(
+        &self,
+        name: &str,
+        files: &[(&str, &str)],
+        script: &str,
+    ) -> Result<CheckedRun> {
         let server = ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?;
         let sample = SampleRepository::new(files)?;
         let args = ["--model", "openai:template", "--queue", "template", "--attempts", "1"];
@@ -75,7 +83,10 @@ impl CheckFixture {
         let history = self.coordinator.run_history(view.task.last_run.context("a run")?).await?;
         history.verify(self.coordinator.client()).await.with_context(|| name.to_owned())?;
         let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
-        Ok(CheckedRun { history, asked: server.requests().iter().map(|request| text(&request.body)).collect() })
+        Ok(CheckedRun {
+            history,
+            asked: server.requests().iter().map(|request| text(&request.body)).collect(),
+        })
     }
 
     /// Runs the program beside its coordinator; what it says.
@@ -167,7 +178,11 @@ text = "Done."
     let played = house.play_script("seen", &[("docket.toml", OWN_LINTER)], script).await?;
     played.assert_succeeded()?;
     let lint = [None, Some(LintStatus::Findings), None, Some(LintStatus::Clean)];
-    ensure!(played.lint_statuses() == lint, "once a batch, with its last change: {:?}", played.lint_statuses());
+    ensure!(
+        played.lint_statuses() == lint,
+        "once a batch, with its last change: {:?}",
+        played.lint_statuses()
+    );
     let said = CheckedRun::result_text(played.tool_results()[1]);
     ensure!(said.starts_with("created b.txt") && said.ends_with("\nown finds:\na.txt:1:BAD\n"), "{said}");
     ensure!(played.asked[1].contains("a.txt:1:BAD"), "the model reads it");
@@ -184,7 +199,8 @@ text = "Done."
 
 /// What can be mended without thought is, and the model is not asked again.
 async fn finding_is_fixed_without_the_model(house: &CheckFixture) -> Result<()> {
-    let played = house.play_script("mended", &[("docket.toml", OWN_LINTER), ("old.txt", "BAD \n")], MENDED).await?;
+    let played =
+        house.play_script("mended", &[("docket.toml", OWN_LINTER), ("old.txt", "BAD \n")], MENDED).await?;
     played.assert_succeeded()?;
     ensure!(played.asked.len() == 2, "{} requests", played.asked.len());
     let checks = ["own failed", "tests passed", "own mended", "own passed", "tests passed"];
@@ -257,7 +273,11 @@ text = "Done now."
         "{third}"
     );
     let refused = played.tool_results()[1];
-    ensure!(CheckedRun::result_text(refused).contains("changed on disk since it was read"), "{}", CheckedRun::result_text(refused));
+    ensure!(
+        CheckedRun::result_text(refused).contains("changed on disk since it was read"),
+        "{}",
+        CheckedRun::result_text(refused)
+    );
     Ok(())
 }
 
@@ -368,7 +388,10 @@ async fn automatic_fix_is_repeated_after_a_crash() -> Result<()> {
     let played = house.play_script("mended", &[("docket.toml", OWN_LINTER)], MENDED).await?;
     played.assert_succeeded()?;
     ensure!(played.history.count_kind("RunRecovered") == 1, "{}", played.history.format_kinds());
-    ensure!(played.final_checks() == plain.final_checks() && played.history.final_tree() == plain.history.final_tree());
+    ensure!(
+        played.final_checks() == plain.final_checks()
+            && played.history.final_tree() == plain.history.final_tree()
+    );
     house.shut_down().await
 }
 
@@ -399,7 +422,12 @@ text = "Done."
     let played = house.play_script("ruff", &[("README.md", "A store.\n")], script).await?;
     played.assert_succeeded()?;
     let lint = [Some(LintStatus::Findings), Some(LintStatus::Clean), Some(LintStatus::Findings)];
-    ensure!(played.lint_statuses() == lint, "{:?}: {}", played.lint_statuses(), CheckedRun::result_text(played.tool_results()[0]));
+    ensure!(
+        played.lint_statuses() == lint,
+        "{:?}: {}",
+        played.lint_statuses(),
+        CheckedRun::result_text(played.tool_results()[0])
+    );
     ensure!(played.asked[1].contains("F821"), "{}", played.asked[1]);
     let checks = ["syntax passed", "ruff failed", "ruff mended", "syntax passed", "ruff passed"];
     ensure!(played.final_checks() == checks, "{:?}", played.final_checks());

@@ -3,10 +3,10 @@
 //! that nobody takes.
 
 mod completions;
+mod home;
 mod json;
 mod man;
 mod output;
 mod progress;
-mod home;
 mod tables;
 mod top;

@@ -7,16 +7,17 @@ use std::{ffi::OsStr, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::{ClockHealth, ClockStepState, LeaseRequest, SubmitRequest},
     ids::{QueueName, TaskId},
     run::EngineRef,
     task::{Backoff, LabelSet, TaskSpec, TaskState},
-    api::{ClockHealth, ClockStepState, LeaseRequest, SubmitRequest},
 };
 use docket_tests::{
-    pg_cluster::{PostgresCluster, ClusterOptions},
+    pg_cluster::{ClusterOptions, PostgresCluster},
     system::{
-        CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, SettableClock, Signal, WorkerProcess, WorkerOptions, fresh_database,
-        acquire_scenario_slot, poll_until, send_signal, wait_until,
+        CoordinatorProcess, LeaseDuration, SampleRepository, SettableClock, Signal, StoreLocation,
+        WorkerOptions, WorkerProcess, acquire_scenario_slot, fresh_database, poll_until, send_signal,
+        wait_until,
     },
 };
 use docket_worker::{client::CoordinatorClient, clock::new_incarnation};
@@ -119,7 +120,12 @@ struct HeldRun {
 
 impl HeldRun {
     /// In `queue`, which `worker` serves alone.
-    async fn start_held_run(client: &CoordinatorClient, worker: &WorkerProcess, specs: &TaskSpecs, queue: &str) -> Result<Self> {
+    async fn start_held_run(
+        client: &CoordinatorClient,
+        worker: &WorkerProcess,
+        specs: &TaskSpecs,
+        queue: &str,
+    ) -> Result<Self> {
         let task = submit_spec(client, TaskSpec { queue: queue.parse()?, ..specs.held.clone() }).await?;
         let middle = poll_until("a command in its middle", || {
             worker.workspaces().into_iter().find(|folder| folder.join("middle").exists())
@@ -152,7 +158,8 @@ async fn check_timed_tasks_proceed(client: &CoordinatorClient, specs: &TaskSpecs
     let failing = submit_spec(client, TaskSpec { attempts_max: 2, backoff, ..specs.fails.clone() }).await?;
     // By the coordinator's time, whatever this process' is.
     let now = client.get_task(failing).await?.task.submitted_at;
-    let later = submit_spec(client, TaskSpec { run_at: Some(now.plus_ms(2000)), ..specs.done.clone() }).await?;
+    let later =
+        submit_spec(client, TaskSpec { run_at: Some(now.plus_ms(2000)), ..specs.done.clone() }).await?;
     wait_for_state(client, later, TaskState::Completed).await?;
     wait_for_state(client, failing, TaskState::Discarded).await?;
     ensure!(client.get_task(failing).await?.task.runs == 2, "it was tried again");
@@ -165,7 +172,10 @@ async fn clock_health(client: &CoordinatorClient) -> Result<ClockHealth> {
 
 /// Waits until the coordinator has seen as many steps.
 async fn wait_for_clock_steps(client: &CoordinatorClient, steps: u64) -> Result<()> {
-    wait_until("a step that is seen", async || (clock_health(client).await.ok()?.steps >= steps).then_some(())).await
+    wait_until("a step that is seen", async || {
+        (clock_health(client).await.ok()?.steps >= steps).then_some(())
+    })
+    .await
 }
 
 /// Waits until the coordinator has followed its `steps`-th step.
@@ -177,7 +187,11 @@ async fn wait_for_followed_step(client: &CoordinatorClient, steps: u64) -> Resul
     .await
 }
 
-async fn start_coordinator(home: &tempfile::TempDir, place: StoreLocation, clock: Option<&SettableClock>) -> Result<CoordinatorProcess> {
+async fn start_coordinator(
+    home: &tempfile::TempDir,
+    place: StoreLocation,
+    clock: Option<&SettableClock>,
+) -> Result<CoordinatorProcess> {
     let env = clock.map(SettableClock::environment).unwrap_or_default();
     let env: Vec<(&str, &OsStr)> =
         env.iter().map(|(name, value)| (name.as_str(), OsStr::new(value))).collect();

@@ -36,7 +36,8 @@ fn read_sources(under: &str) -> Vec<(String, String)> {
                 let is_built = entry.file_name() == "target" || entry.file_name() == "node_modules";
                 folders.extend((!is_built).then_some(path));
             } else if path.extension().is_some_and(|end| end == "rs") {
-                let name = path.strip_prefix(repository_root()).expect("under the root").display().to_string();
+                let name =
+                    path.strip_prefix(repository_root()).expect("under the root").display().to_string();
                 found.push((name, fs::read_to_string(&path).expect("UTF-8 source")));
             }
         }
@@ -81,7 +82,9 @@ fn find_words(sources: &[(String, String)], words: &[&str], except: &[&str]) -> 
         }
         for word in words {
             found.extend(
-                lines_containing(text, word).into_iter().map(|(n, line)| format!("{name}:{n}: {}", line.trim())),
+                lines_containing(text, word)
+                    .into_iter()
+                    .map(|(n, line)| format!("{name}:{n}: {}", line.trim())),
             );
         }
     }
@@ -112,7 +115,10 @@ fn engines_and_queue_decisions_are_pure() {
 fn sql_is_in_the_store_only() {
     let words = ["SELECT ", "INSERT INTO", "DELETE FROM", "sqlx::"];
     let except = ["coordinator/src/store/"];
-    assert_none("SQL outside store/", find_words(&without_tests(read_sources("coordinator")), &words, &except));
+    assert_none(
+        "SQL outside store/",
+        find_words(&without_tests(read_sources("coordinator")), &words, &except),
+    );
 }
 
 /// A number with two purposes is a deadlock that PostgreSQL does not detect.
@@ -136,7 +142,8 @@ fn advisory_locks_are_named_only_in_their_table() {
     let words: Vec<&str> = numbers.iter().chain(&functions).map(String::as_str).collect();
     let mut found = Vec::new();
     for place in ["schema", "coordinator", "worker", "tests"] {
-        let texts: Vec<_> = read_sources(place).into_iter().map(|(name, text)| (name, plain(&text))).collect();
+        let texts: Vec<_> =
+            read_sources(place).into_iter().map(|(name, text)| (name, plain(&text))).collect();
         found.extend(find_words(&texts, &words, &[TABLE]));
     }
     let migrations = docket_schema::migrations::POSTGRES.iter();
@@ -160,7 +167,8 @@ fn files_stay_within_the_line_limit() {
     // The code that supports tests is held to the same limit.
     let of_tests = ["tests/src", "tests/bench/src"].into_iter().flat_map(read_sources);
     let of_tests = of_tests.filter(|(name, _)| !name.ends_with("tests.rs"));
-    let all: Vec<_> = PRODUCT.into_iter().flat_map(|place| without_tests(read_sources(place))).chain(of_tests).collect();
+    let all: Vec<_> =
+        PRODUCT.into_iter().flat_map(|place| without_tests(read_sources(place))).chain(of_tests).collect();
     let allowed: BTreeMap<&str, usize> = LONG_FILES.iter().copied().collect();
     let mut found = Vec::new();
     for (name, text) in &all {
@@ -248,7 +256,8 @@ fn architecture_doc_has_the_lease_end_table() {
 /// The map stays a map.
 #[test]
 fn architecture_doc_is_short() {
-    let lines = fs::read_to_string(repository_root().join("ARCHITECTURE.md")).expect("the map").lines().count();
+    let lines =
+        fs::read_to_string(repository_root().join("ARCHITECTURE.md")).expect("the map").lines().count();
     assert!(lines <= 200, "ARCHITECTURE.md has {lines} lines, at most 200");
 }
 
@@ -274,5 +283,8 @@ fn markdown_links_resolve() {
         }
     }
     assert!(pages.len() > 20, "{} pages", pages.len());
-    assert_none("links that lead nowhere", broken_links(&pages, |path| repository_root().join(path).exists()));
+    assert_none(
+        "links that lead nowhere",
+        broken_links(&pages, |path| repository_root().join(path).exists()),
+    );
 }

@@ -8,8 +8,8 @@ use docket_coordinator::store::{NewTask, Store, postgres};
 use docket_schema::ids::{TaskId, Timestamp};
 use docket_tests::{
     conformance::fixture::{BASE_MANIFEST, new_blob, task_spec},
-    pg_cluster::{PostgresCluster, ClusterOptions},
-    system::{StoreLocation, Signal, fresh_database, wait_until},
+    pg_cluster::{ClusterOptions, PostgresCluster},
+    system::{Signal, StoreLocation, fresh_database, wait_until},
 };
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::{
@@ -86,7 +86,9 @@ enum DoubtfulCommit {
 /// `reused`: somebody else's transaction has the id and is committed when the coordinator asks.
 async fn check_commit_in_doubt(commit: DoubtfulCommit, reused: bool) -> Result<()> {
     let Some(mut cluster) = PostgresCluster::start_private(OPTIONS) else { return Ok(()) };
-    let StoreLocation::Postgres(url) = fresh_database(&cluster).await? else { anyhow::bail!("no PostgreSQL") };
+    let StoreLocation::Postgres(url) = fresh_database(&cluster).await? else {
+        anyhow::bail!("no PostgreSQL")
+    };
     let port = cluster.port().context("a server of its own")?;
     let mut way = DatabaseLink::open(SocketAddr::from(([127, 0, 0, 1], port))).await?;
     let through = url.replace(&format!(":{port}/"), &format!(":{}/", way.at.port()));

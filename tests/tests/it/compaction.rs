@@ -4,16 +4,19 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
-    run::{Compacted, CallPurpose, RunEvent},
+    run::{CallPurpose, Compacted, RunEvent},
     task::{TaskSpec, TaskState},
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot},
+    system::{
+        CoordinatorProcess, LeaseDuration, RunHistory, SampleRepository, StoreLocation, WorkerOptions,
+        WorkerProcess, acquire_scenario_slot,
+    },
 };
 use docket_worker::{
-    bootstrap::{FailpointTiming, FailpointTarget, Failpoint},
-    model::{OMITTED_REPLIES_MARK, ModelProvider, ScriptedModel},
+    bootstrap::{Failpoint, FailpointTarget, FailpointTiming},
+    model::{ModelProvider, OMITTED_REPLIES_MARK, ScriptedModel},
 };
 use serde_json::Value;
 
@@ -144,9 +147,11 @@ async fn run_continues_after_a_crash_following_compaction() -> Result<()> {
         let mut of_kind = history.envelopes.iter().filter(|event| event.kind == "Compacted");
         of_kind.nth(nth).map(|event| event.seq.0).context("a compaction")
     };
-    let first = Failpoint { seq: seq_of(0)?, when: FailpointTiming::After, epoch: 1, whom: FailpointTarget::Run };
+    let first =
+        Failpoint { seq: seq_of(0)?, when: FailpointTiming::After, epoch: 1, whom: FailpointTarget::Run };
     // A recovery is an event more before the second.
-    let second = Failpoint { seq: seq_of(1)? + 1, when: FailpointTiming::After, epoch: 2, whom: FailpointTarget::Run };
+    let second =
+        Failpoint { seq: seq_of(1)? + 1, when: FailpointTiming::After, epoch: 2, whom: FailpointTarget::Run };
     let again = stage.run_to_end(vec![first, second]).await?;
     ensure!(again.count_kind("RunRecovered") == 2, "{}", again.format_kinds());
     ensure!(again.final_tree() == history.final_tree(), "another tree");

@@ -6,7 +6,10 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{ids::TaskId, run::RunEvent};
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot},
+    system::{
+        CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+        acquire_scenario_slot,
+    },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 use serde_json::Value;
@@ -92,7 +95,10 @@ async fn comparison_of_two_models_has_exact_figures() -> Result<()> {
     let (quick, idle) = (find_variant(&all, "openai:quick")?, find_variant(&all, "openai:idle")?);
     for (of, succeeded, percent, turns, median) in [(quick, 4, 100, 8, 2), (idle, 0, 0, 12, 3)] {
         ensure!(number_field(of, "tasks")? == 4 && number_field(of, "succeeded")? == succeeded, "{of}");
-        ensure!(number_field(of, "success_percent")? == percent && number_field(of, "under_way")? == 0, "{of}");
+        ensure!(
+            number_field(of, "success_percent")? == percent && number_field(of, "under_way")? == 0,
+            "{of}"
+        );
         ensure!(number_field(of, "turns")? == turns && number_field(of, "turns_median")? == median, "{of}");
     }
     // Tokens: as the server counted what it was sent, and as the log has what was answered.
@@ -141,7 +147,10 @@ async fn comparison_of_two_models_has_exact_figures() -> Result<()> {
         ensure!(number_field(of, "wall_ms_median")? == u64::midpoint(walls[1], walls[2]), "{of} {walls:?}");
         let mut worked = worked[name].clone();
         worked.sort_unstable();
-        ensure!(number_field(of, "worked_ms_median")? == u64::midpoint(worked[1], worked[2]), "{of} {worked:?}");
+        ensure!(
+            number_field(of, "worked_ms_median")? == u64::midpoint(worked[1], worked[2]),
+            "{of} {worked:?}"
+        );
     }
     let cost = number_field(quick, "input_tokens")? * 3000 + number_field(quick, "output_tokens")? * 5000;
     ensure!(number_field(quick, "cost_nusd")? == cost, "{quick}, not {cost}");

@@ -3,8 +3,9 @@
 use docket_schema::ids::{Epoch, Seq, StreamId};
 use docket_tests::{
     conformance::{
-        TestDatabase, DatabaseKind, StoreFixture, run_all,
+        DatabaseKind, StoreFixture, TestDatabase,
         fixture::{note_event, task_spec},
+        run_all,
     },
     pg_cluster::PostgresCluster,
 };
@@ -39,7 +40,12 @@ async fn postgres_conforms_across_a_restart() {
                 if n == 100 {
                     halfway.take().expect("once").send(()).expect("somebody waits");
                 }
-                at = world.append(lease.run, at, Epoch(1), vec![note_event(n)]).await.expect("appends").head.seq;
+                at = world
+                    .append(lease.run, at, Epoch(1), vec![note_event(n)])
+                    .await
+                    .expect("appends")
+                    .head
+                    .seq;
                 if n % 10 == 0 {
                     world.submit(task_spec("meanwhile")).await;
                 }

@@ -12,17 +12,17 @@ use docket_coordinator::{
     clock::Clock,
     http::{ApiToken, TokenRole},
     server::{self, PollIntervals, RunningServer, ServerConfig},
-    store::{WorkerHeartbeat, NewTask, Store, postgres},
+    store::{NewTask, Store, WorkerHeartbeat, postgres},
 };
 use docket_schema::{
+    api::{HeartbeatRequest, HeldLease, LeaseRequest},
     ids::{IncarnationId, Seq, StreamId, TaskId, Timestamp},
     run::{EngineRef, RunOutcome},
     task::TaskState,
-    api::{HeartbeatRequest, HeldLease, LeaseRequest},
 };
 use docket_tests::{
     conformance::{
-        TestDatabase, DatabaseKind, StoreFixture,
+        DatabaseKind, StoreFixture, TestDatabase,
         database::RawConnection,
         fixture::{LEASE_MS, note_event, task_spec},
     },
@@ -82,7 +82,12 @@ async fn submit_task(world: &StoreFixture, at: &TestCoordinator) -> Result<TaskI
 }
 
 /// A worker waits at `there` until a task that came in at `here` reaches it.
-async fn check_task_reaches_worker(world: &StoreFixture, here: &TestCoordinator, there: &TestCoordinator, tells: bool) -> Result<()> {
+async fn check_task_reaches_worker(
+    world: &StoreFixture,
+    here: &TestCoordinator,
+    there: &TestCoordinator,
+    tells: bool,
+) -> Result<()> {
     let request = lease_request(world);
     let incarnation = request.incarnation;
     let waiting = tokio::spawn({
@@ -161,8 +166,12 @@ async fn coordinator_without_hints_polls() -> Result<()> {
     let polls = PollIntervals { with_hints: NEVER, without_hints: Duration::from_millis(50) };
     let a = TestCoordinator::start(&url, deaf, Clock::new()).await?;
     // As behind a pooler, where nobody can listen.
-    let b =
-        TestCoordinator::start(&format!("{}?pooler=transaction", url.trim_end_matches('?')), polls, Clock::new()).await?;
+    let b = TestCoordinator::start(
+        &format!("{}?pooler=transaction", url.trim_end_matches('?')),
+        polls,
+        Clock::new(),
+    )
+    .await?;
     check_task_reaches_worker(&world, &a, &b, false).await?;
     ensure!(!b.is_hinted(), "nobody can listen there");
     // It tells all the same.
@@ -186,7 +195,8 @@ async fn host_with_wrong_clock_uses_the_database_time() -> Result<()> {
     const AN_HOUR_US: i64 = 3_600_000_000;
     let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
     let (world, url) = create_database(&cluster, "clock").await;
-    let ahead = TestCoordinator::start(&url, PollIntervals::default(), Clock::with_wall_offset(AN_HOUR_US)).await?;
+    let ahead =
+        TestCoordinator::start(&url, PollIntervals::default(), Clock::with_wall_offset(AN_HOUR_US)).await?;
     let mut raw = world.database.raw_connection().await;
     let until_at = loop {
         if let Some((_, until_at)) = leader_term(&mut raw).await? {
@@ -205,7 +215,8 @@ async fn host_with_wrong_clock_uses_the_database_time() -> Result<()> {
 async fn another_coordinator_ends_only_leases_of_dead_workers() -> Result<()> {
     let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
     let (world, url) = create_database(&cluster, "takeover").await;
-    let mut a = CoordinatorProcess::start(StoreLocation::Postgres(url.clone()), LeaseDuration::Patient).await?;
+    let mut a =
+        CoordinatorProcess::start(StoreLocation::Postgres(url.clone()), LeaseDuration::Patient).await?;
     let mut raw = world.database.raw_connection().await;
     let first = loop {
         if let Some((holder, _)) = leader_term(&mut raw).await? {
@@ -309,9 +320,9 @@ async fn leasable_tasks_are_found_by_partial_indexes() -> Result<()> {
         let tasks: Vec<NewTask> = (0..1000).map(|_| new(task_spec("ended"))).collect();
         let ids: Vec<TaskId> = tasks.iter().map(|task| task.id).collect();
         world.store.submit(tasks, "test".to_owned(), world.now()).await?;
-        let cancels = ids
-            .into_iter()
-            .map(|id| world.run_command(id, |record| docket_coordinator::decide::cancel(record, "me", "enough")));
+        let cancels = ids.into_iter().map(|id| {
+            world.run_command(id, |record| docket_coordinator::decide::cancel(record, "me", "enough"))
+        });
         for cancelled in futures_util::future::join_all(cancels).await {
             cancelled.map_err(|error| anyhow::anyhow!("{error:?}"))?;
         }

@@ -15,18 +15,18 @@
 
 mod delegated;
 mod full_disk;
+mod reference_run;
 mod roles;
 mod scenario;
 mod sleeper;
-mod reference_run;
 
 use anyhow::Result;
 use docket_tests::pg_cluster::PostgresCluster;
 use full_disk::check_full_disk;
+use reference_run::reference_run;
 use roles::sweep_roles;
 use scenario::{BoundaryCrash, Victim, all_crashes, sweep, unanswered_crashes};
 use sleeper::{WakeTime, check_database_restarts, check_sleeper_wakes};
-use reference_run::reference_run;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reference_run_has_the_designed_append_boundaries() -> Result<()> {

@@ -13,7 +13,8 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{ids::TaskId, task::TaskState};
 use docket_tests::system::{
-    CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, acquire_scenario_slot, run_program, run_with_input_within, print_notice, wait_until,
+    CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram, WorkerOptions,
+    WorkerProcess, acquire_scenario_slot, print_notice, run_program, run_with_input_within, wait_until,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -131,7 +132,9 @@ impl DashboardFixture {
         let archive =
             format!("{DEAF}\n[archive]\nto = \"file://{}\"\n", home.path().join("put-away").display());
         std::fs::write(home.path().join("docket.toml"), archive)?;
-        let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+        let coordinator =
+            CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual)
+                .await?;
         // What cases put into other queues stays where they put it.
         let options = WorkerOptions { slots: 3, queue: Some("default".parse()?), ..WorkerOptions::default() };
         let worker = WorkerProcess::start(&coordinator, &options).await?;
@@ -150,7 +153,8 @@ impl DashboardFixture {
         let slow = submit_task(&coordinator, &sample, "Goes on and on", SLOW, &["--turns", "1000"]).await?;
         wait_for_state(&coordinator, slow, TaskState::Running).await?;
         let run = coordinator.client().get_task(done).await?.task.last_run.context("a run")?;
-        let (read, submit) = (create_token(&coordinator, "read").await?, create_token(&coordinator, "submit").await?);
+        let (read, submit) =
+            (create_token(&coordinator, "read").await?, create_token(&coordinator, "submit").await?);
         let tasks = [
             ("done", done.to_string()),
             ("waits", done.to_string()),
@@ -196,7 +200,8 @@ async fn run_browser_cases(cases: &str) -> Result<()> {
         "chromium": std::env::var("DOCKET_CHROMIUM").ok(),
     });
     let (asked, how) = (told.to_string(), (&[][..], &["run.js"][..]));
-    let ended = run_with_input_within(ALL_CASES, TestProgram::Node, &browser_folder(), how, asked.as_bytes()).await?;
+    let ended =
+        run_with_input_within(ALL_CASES, TestProgram::Node, &browser_folder(), how, asked.as_bytes()).await?;
     if ended.code() == Some(NO_BROWSER) {
         print_notice(&format!("skipped: {}", ended.stderr.trim()));
         ensure!(std::env::var_os("CI").is_none(), "CI needs it; .ci/run installs it: {}", ended.stderr);
@@ -262,15 +267,20 @@ async fn dashboard_command_prints_a_signed_in_url_or_fails_without_a_server() ->
     // No terminal and no desktop: it prints, and opens nothing.
     let plain = coordinator.run_docket(&["dashboard"]).await?.into_stdout()?;
     ensure!(plain.starts_with(&format!("{address}/ui/#token=dkt_")) && plain.lines().count() == 1, "{plain}");
-    let row: Value = serde_json::from_str(&coordinator.run_docket(&["dashboard", "--json"]).await?.into_stdout()?)?;
+    let row: Value =
+        serde_json::from_str(&coordinator.run_docket(&["dashboard", "--json"]).await?.into_stdout()?)?;
     ensure!(row["address"] == format!("{address}/ui/"), "{row}");
     // A token that is given is the one that is used, here as elsewhere: fewer rights stay fewer.
-    let made =
-        coordinator.run_docket(&["token", "create", "--name", "eve", "--role", "read", "--json"]).await?.into_stdout()?;
+    let made = coordinator
+        .run_docket(&["token", "create", "--name", "eve", "--role", "read", "--json"])
+        .await?
+        .into_stdout()?;
     let made: Value = serde_json::from_str(&made)?;
     let eve = made["secret"].as_str().context("a secret")?;
     let env = [("DOCKET_HOME", coordinator.home().as_os_str()), ("DOCKET_TOKEN", eve.as_ref())];
-    let hers = run_program(TestProgram::Docket, coordinator.home(), &env, &["dashboard", "--print"]).await?.into_stdout()?;
+    let hers = run_program(TestProgram::Docket, coordinator.home(), &env, &["dashboard", "--print"])
+        .await?
+        .into_stdout()?;
     ensure!(hers.trim().ends_with(eve), "{hers}");
     let refused = run_program(TestProgram::Docket, coordinator.home(), &env, &["token", "list"]).await?;
     ensure!(refused.code() == Some(4), "{refused:?}");

@@ -5,16 +5,16 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::TaskView,
     ids::{QueueName, TaskId},
     task::TaskState,
-    api::TaskView,
 };
 use docket_tests::{
     model_server::ModelServer,
-    pg_cluster::{PostgresCluster, ClusterOptions},
+    pg_cluster::{ClusterOptions, PostgresCluster},
     system::{
-        CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, Signal, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot, poll_until,
-        wait_until,
+        CoordinatorProcess, LeaseDuration, SampleRepository, Signal, StoreLocation, WorkerOptions,
+        WorkerProcess, acquire_scenario_slot, fresh_database, poll_until, wait_until,
     },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
@@ -84,8 +84,9 @@ impl OutageFixture {
     /// Waits until the run process has given up, one way or another.
     async fn wait_for_run_process_end(&mut self) -> Result<()> {
         let log = self.worker.process();
-        let ended =
-            poll_until("the end of a run process", || log.read_log().contains("run process ended").then_some(()));
+        let ended = poll_until("the end of a run process", || {
+            log.read_log().contains("run process ended").then_some(())
+        });
         ended.await.with_context(|| self.worker_logs())
     }
 
@@ -211,8 +212,9 @@ async fn read_only_postgres_is_reconnected_and_fails_no_task() -> Result<()> {
 }
 
 async fn lock_for_writing(database: &Path) -> Result<SqliteConnection> {
-    let options =
-        sqlx::sqlite::SqliteConnectOptions::new().filename(database).busy_timeout(docket_tests::system::WAIT_MAX);
+    let options = sqlx::sqlite::SqliteConnectOptions::new()
+        .filename(database)
+        .busy_timeout(docket_tests::system::WAIT_MAX);
     let mut other = SqliteConnection::connect_with(&options).await?;
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await?;
     Ok(other)

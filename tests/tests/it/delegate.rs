@@ -5,11 +5,11 @@ use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::{ChildView, TaskQuery},
     ids::TaskId,
     run::{BlockedReason, RunEvent, ToolStatus},
     task::{TaskBlockedReason, TaskRecord, TaskState},
     tool::ChildFacts,
-    api::{ChildView, TaskQuery},
 };
 use docket_tests::{
     model_server::ModelServer,
@@ -34,7 +34,8 @@ pub(crate) async fn submit_delegating_task(stage: &ModelFixture, more: &[&str]) 
 
 pub(crate) async fn wait_until_ended(stage: &ModelFixture, task: TaskId) -> Result<(TaskRecord, RunHistory)> {
     let view = stage.coordinator.wait_until_ended(task).await;
-    let view = view.with_context(|| format!("{}\n{}", stage.worker.log_tail(), stage.coordinator.log_tail()))?;
+    let view =
+        view.with_context(|| format!("{}\n{}", stage.worker.log_tail(), stage.coordinator.log_tail()))?;
     let history = stage.verified_history(&view.task).await?;
     Ok((view.task, history))
 }
@@ -126,13 +127,11 @@ async fn reading_child_answers_and_its_changes_are_dropped() -> Result<()> {
     let run = task.last_run.context("a run")?.to_string();
     let (id, below) = (child.id.to_string(), child.last_run.context("a run")?.to_string());
     let replay = stage.coordinator.run_docket(&["replay", &run, "--children"]).await?.into_stdout()?;
-    ensure!(
-        replay.contains("delegated by t2-0: Look") && replay.contains("It holds: own words"),
-        "{replay}"
-    );
+    ensure!(replay.contains("delegated by t2-0: Look") && replay.contains("It holds: own words"), "{replay}");
     let logs = stage.coordinator.run_docket(&["logs", &run, "--children"]).await?.into_stdout()?;
     ensure!(logs.contains(&id) && logs.matches("RunStarted").count() == 2, "{logs}");
-    let verified = stage.coordinator.run_docket(&["verify", &run, "--children", "--json"]).await?.into_stdout()?;
+    let verified =
+        stage.coordinator.run_docket(&["verify", &run, "--children", "--json"]).await?.into_stdout()?;
     let report: serde_json::Value = serde_json::from_str(&verified)?;
     ensure!(report["runs"] == 2 && report["tasks"] == 1 && report["ok"] == true, "{verified}");
     for run in [&run, &below] {
@@ -231,7 +230,10 @@ async fn conflict_between_children_is_reported_and_nothing_is_lost() -> Result<(
         delegate_results(&history)
     );
     ensure!(file_in_result(&stage, &task, "poem.txt").await?.starts_with("ONE\ntwo\n"));
-    ensure!(file_in_result(&stage, &task, "two.md").await? == "EINS\n", "what is in nobody's way is taken over");
+    ensure!(
+        file_in_result(&stage, &task, "two.md").await? == "EINS\n",
+        "what is in nobody's way is taken over"
+    );
     let results = delegate_results(&history);
     let (_, text, facts) = results.last().context("a result")?;
     let facts = facts.as_ref().context("facts")?;
@@ -267,7 +269,8 @@ text = "As deep as it goes."
 async fn delegation_beyond_depth_or_count_is_refused() -> Result<()> {
     let _room = acquire_scenario_slot().await;
     let settings = "[run]\nchildren_max = 1\n";
-    let stage = ModelFixture::new(ModelProvider::OpenAi, &[("main", DEEP), ("cheap", DEEPER)], settings).await?;
+    let stage =
+        ModelFixture::new(ModelProvider::OpenAi, &[("main", DEEP), ("cheap", DEEPER)], settings).await?;
     let task = submit_delegating_task(&stage, &["--delegate", "1"]).await?;
     let (task, history) = wait_until_ended(&stage, task).await?;
     ensure!(
@@ -285,10 +288,10 @@ async fn delegation_beyond_depth_or_count_is_refused() -> Result<()> {
     );
     let children = list_children(&stage, &task).await?;
     ensure!(children.len() == 1 && children[0].view.task.state == TaskState::Completed, "{children:?}");
-    let too_deep = stage
-        .coordinator
-        .client()
-        .all_events(children[0].view.task.last_run.context("a run")?, docket_worker::client::HistoryScope::Own);
+    let too_deep = stage.coordinator.client().all_events(
+        children[0].view.task.last_run.context("a run")?,
+        docket_worker::client::HistoryScope::Own,
+    );
     let told = "there is no tool `delegate`";
     let asked = too_deep
         .await?
@@ -366,7 +369,8 @@ async fn failed_child_has_one_attempt_and_counts_in_parent_cost() -> Result<()> 
     // What it cost is told where people ask what the task cost, by its own line.
     let run = child.view.runs[0].id.to_string();
     for of in [task.id.to_string(), task.last_run.context("a run")?.to_string()] {
-        let cost = stage.coordinator.run_docket(&["cost", &of, "--by", "run", "--json"]).await?.into_stdout()?;
+        let cost =
+            stage.coordinator.run_docket(&["cost", &of, "--by", "run", "--json"]).await?.into_stdout()?;
         let cost: serde_json::Value = serde_json::from_str(&cost)?;
         let lines = cost["lines"].as_array().context("lines")?;
         ensure!(lines.len() == 2 && lines.iter().any(|line| line["run"] == run.as_str()), "{cost}");
@@ -408,7 +412,8 @@ async fn cancel_reaches_all_descendants() -> Result<()> {
     ];
     std::fs::write(&backlog, lines.map(|line| format!("{line}\n")).concat())?;
     let path = |path: &Path| Ok::<_, anyhow::Error>(path.to_str().context("UTF-8")?.to_owned());
-    let (file, repo, url) = (path(&backlog)?, path(sample.path())?, stage.server.base_url(ModelProvider::OpenAi));
+    let (file, repo, url) =
+        (path(&backlog)?, path(sample.path())?, stage.server.base_url(ModelProvider::OpenAi));
     let import = ["import", &file, "--repo", &repo, "--batch", "night", "--model", "openai:main"];
     let import = [&import[..], &["--base-url", &url, "--tests", "true"]].concat();
     stage.coordinator.run_docket(&import).await?.into_stdout()?;
@@ -472,7 +477,9 @@ async fn pause_and_unpause_reach_children() -> Result<()> {
         (child.blocked_why == Some(TaskBlockedReason::Person)).then_some(child.id)
     });
     let child = child.await.with_context(|| stage.worker.log_tail())?;
-    let act = async |verb: &str, id: TaskId| stage.coordinator.run_docket(&[verb, &id.to_string()]).await?.into_stdout();
+    let act = async |verb: &str, id: TaskId| {
+        stage.coordinator.run_docket(&[verb, &id.to_string()]).await?.into_stdout()
+    };
     // No worker may have it between the answer and the pause.
     act("pause", id).await?;
     stage.coordinator.run_docket(&["answer", &child.to_string(), "go on then"]).await?.into_stdout()?;
@@ -488,7 +495,11 @@ async fn pause_and_unpause_reach_children() -> Result<()> {
     act("unpause", id).await?;
     let (top, history) = wait_until_ended(&stage, id).await?;
     ensure!(top.state == TaskState::Completed, "{:?} {} {rests:?}", top.message, history.format_kinds());
-    ensure!(history.count_kind("PauseRequested") >= 1 && history.count_kind("Unpaused") >= 1, "{}", history.format_kinds());
+    ensure!(
+        history.count_kind("PauseRequested") >= 1 && history.count_kind("Unpaused") >= 1,
+        "{}",
+        history.format_kinds()
+    );
     stage.shut_down().await
 }
 
@@ -501,7 +512,8 @@ async fn docket_run_waits_for_delegated_work() -> Result<()> {
     let server = ModelServer::start_by_model(scripts.into_iter().collect::<Result<_>>()?).await?;
     let (sample, home) = (SampleRepository::new(&FILES)?, tempfile::tempdir()?);
     let (repo, url) = (sample.path().to_str().context("UTF-8")?, server.base_url(ModelProvider::OpenAi));
-    let env = [("DOCKET_HOME", home.path().as_os_str()), ("OPENAI_API_KEY", OsStr::new(ModelServer::DEFAULT_KEY))];
+    let env =
+        [("DOCKET_HOME", home.path().as_os_str()), ("OPENAI_API_KEY", OsStr::new(ModelServer::DEFAULT_KEY))];
     let model = ["--model", "openai:main", "--base-url", &url, "--tests", "true", "--delegate", "1"];
     let args = [&["run", "Look", "--json", "--repo", repo][..], &model].concat();
     let ended = run_program(TestProgram::Docket, home.path(), &env, &args).await?;
@@ -509,7 +521,9 @@ async fn docket_run_waits_for_delegated_work() -> Result<()> {
     let row: serde_json::Value = serde_json::from_str(ended.stdout.lines().last().context("a row")?)?;
     ensure!(row["state"] == "completed", "{row}");
     let log =
-        run_program(TestProgram::Docket, home.path(), &env, &["logs", row["run"].as_str().context("a run")?]).await?.into_stdout()?;
+        run_program(TestProgram::Docket, home.path(), &env, &["logs", row["run"].as_str().context("a run")?])
+            .await?
+            .into_stdout()?;
     ensure!(log.contains("ChildAnswered"), "{log}");
     // It is shown to its end, and nothing of it twice.
     ensure!(

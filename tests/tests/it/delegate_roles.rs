@@ -3,15 +3,18 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
-    run::{RunEvent, ToolStatus, PolicyVerdict},
-    task::{TaskRecord, TaskSpec, TaskState},
     api::SubmitRequest,
+    run::{PolicyVerdict, RunEvent, ToolStatus},
+    task::{TaskRecord, TaskSpec, TaskState},
 };
 use docket_tests::system::{RunHistory, SampleRepository, acquire_scenario_slot};
 use docket_worker::model::ModelProvider;
 
 use crate::{
-    delegate::{FILES, list_children, wait_until_ended, file_in_result, keep_golden_log, delegate_results, submit_delegating_task},
+    delegate::{
+        FILES, delegate_results, file_in_result, keep_golden_log, list_children, submit_delegating_task,
+        wait_until_ended,
+    },
     models::ModelFixture,
 };
 
@@ -344,7 +347,8 @@ async fn engine_without_delegation_is_refused_at_submit() -> Result<()> {
     let args = ["submit", "Do it", "--repo", repo, "--model", "openai:main", "--engine", "plan"];
     let said = stage.coordinator.run_docket(&[&args[..], &["--delegate", "1"]].concat()).await?;
     ensure!(said.stderr.contains(&format!("--delegate: {WHY}")) && !said.success(), "{said:?}");
-    let (task, history) = wait_until_ended(&stage, submit_delegating_task(&stage, &["--engine", "plan"]).await?).await?;
+    let (task, history) =
+        wait_until_ended(&stage, submit_delegating_task(&stage, &["--engine", "plan"]).await?).await?;
     ensure!(task.state == TaskState::Completed, "{:?} {}", task.message, history.format_kinds());
     let mut spec = TaskSpec { attempts_max: 1, ..task.spec };
     spec.settings.delegation_depth_max = Some(1);

@@ -1,16 +1,16 @@
 //! What a run came to, handed over on real repositories: branches, merges onto what came meanwhile, pushes that are
 //! broken off, the words of commits, hooks, and a person's yes and no.
 
-mod review_decisions;
-mod pushes;
-mod scene;
 mod obstacles;
+mod pushes;
+mod review_decisions;
+mod scene;
 
 use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::{TestProgram, acquire_scenario_slot, run_with_input, wait_until};
-use scene::{EDIT, DeliveryFixture};
+use scene::{DeliveryFixture, EDIT};
 use serde_json::Value;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,7 +29,8 @@ async fn result_is_merged_onto_upstream_changes_with_a_stable_commit() -> Result
     ensure!(first.contains(&commit), "{first}");
     ensure!(scene.git_output(&["rev-parse", "merged^"]).await? == moved, "it stands on what came");
     ensure!(
-        scene.git_output(&["show", "merged:a.txt"]).await? == scene::nine_lines("by a person", "by the run").trim_end()
+        scene.git_output(&["show", "merged:a.txt"]).await?
+            == scene::nine_lines("by a person", "by the run").trim_end()
     );
     let changed = scene.git_output(&["diff", "--name-only", "merged^", "merged"]).await?;
     ensure!(changed == "a.txt\nnew.txt", "the run's change alone: {changed}");
@@ -47,7 +48,10 @@ async fn result_is_merged_onto_upstream_changes_with_a_stable_commit() -> Result
 
     scene.run_docket(&["apply", &id, "--branch", "as-it-was", "--on-base"]).await?.into_stdout()?;
     ensure!(scene.git_output(&["rev-parse", "as-it-was^"]).await? == pinned);
-    ensure!(scene.git_output(&["show", "as-it-was:a.txt"]).await? == scene::nine_lines("one", "by the run").trim_end());
+    ensure!(
+        scene.git_output(&["show", "as-it-was:a.txt"]).await?
+            == scene::nine_lines("one", "by the run").trim_end()
+    );
     let taken = scene.run_docket(&["apply", &id, "--branch", "main"]).await?;
     ensure!(taken.code() == Some(4) && taken.stderr.contains("exists and is at"), "{taken:?}");
     scene.git_output(&["fsck", "--strict"]).await?;
@@ -147,7 +151,7 @@ async fn checked_out_files_are_updated_atomically() -> Result<()> {
     let there = scene::nine_lines("one", "mine, in its place");
     fs::write(scene.repo_path().join("a.txt"), &there)?;
     let refused = scene.run_docket(&["apply", &id, "--work-tree"]).await?;
-    ensure!(refused.code() == Some(4) && refused.stderr.contains("are as they were"), "{refused:?}");
+    ensure!(refused.code() == Some(4) && refused.stderr.contains("were not changed"), "{refused:?}");
     ensure!(refused.stderr.contains("in a.txt;"), "the path is named: {refused:?}");
     ensure!(fs::read_to_string(scene.repo_path().join("a.txt"))? == there);
     ensure!(!scene.repo_path().join("new.txt").exists(), "all or nothing");
@@ -166,7 +170,9 @@ async fn commit_trailers_name_run_and_task_and_cannot_be_forged() -> Result<()> 
     let run = scene.task_row(&id).await?["run"].as_str().context("a run")?.to_owned();
     let message = scene.git_output(&["log", "-1", "--format=%B", "x"]).await?;
     let args = ["interpret-trailers", "--parse"];
-    let found = run_with_input(TestProgram::Git, &scene.repo_path(), &[], &args, message.as_bytes()).await?.into_stdout()?;
+    let found = run_with_input(TestProgram::Git, &scene.repo_path(), &[], &args, message.as_bytes())
+        .await?
+        .into_stdout()?;
     ensure!(found == format!("Docket-Run: {run}\nDocket-Task: {id}\n"), "{found}\nof\n{message}");
     let format = "--format=%(trailers:key=Docket-Run,valueonly)%(trailers:key=Signed-off-by)";
     ensure!(scene.git_output(&["log", "-1", format, "x"]).await? == run);
@@ -198,10 +204,19 @@ async fn merged_and_deleted_branch_is_not_recreated() -> Result<()> {
     fs::remove_file(scene.home_path().join("delivered.position"))?;
     let up = scene.start_up().await?;
     let other = scene
-        .submit_task(&EDIT.replace("new.txt", "other.txt").replace("nine", "eight"), &["--branch", "fix/other"])
+        .submit_task(
+            &EDIT.replace("new.txt", "other.txt").replace("nine", "eight"),
+            &["--branch", "fix/other"],
+        )
         .await?;
     scene.wait_for_state(&other, "completed").await.with_context(|| up.log_tail())?;
-    wait_until("the other branch", async || scene.git_output(&["rev-parse", "--verify", "fix/other"]).await.ok()).await?;
-    ensure!(scene.git_output(&["branch", "--list", "fix/it"]).await?.is_empty(), "who deleted it had a reason");
+    wait_until("the other branch", async || {
+        scene.git_output(&["rev-parse", "--verify", "fix/other"]).await.ok()
+    })
+    .await?;
+    ensure!(
+        scene.git_output(&["branch", "--list", "fix/it"]).await?.is_empty(),
+        "who deleted it had a reason"
+    );
     Ok(())
 }

@@ -11,7 +11,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{FinishedProcess, TestProgram, is_installed, acquire_scenario_slot, run_with_input_within};
+use docket_tests::system::{
+    FinishedProcess, TestProgram, acquire_scenario_slot, is_installed, run_with_input_within,
+};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard, SemaphorePermit};
 
@@ -65,7 +67,9 @@ async fn demo_passes_and_its_kept_home_is_readable() -> Result<()> {
         ensure!(!gates.is_empty() && gates.iter().all(|gate| gate["passed"] == true), "{last:#}");
         // Any part that begins or ends just one id names it; the last digits are what lists show.
         let short = &id[id.len() - 8..];
-        let one = parse_lines(&run_docket(home, &["replay", short, "--json", "--turn", "1"]).await?.into_stdout()?)?;
+        let one = parse_lines(
+            &run_docket(home, &["replay", short, "--json", "--turn", "1"]).await?.into_stdout()?,
+        )?;
         ensure!(one.len() == 1 && one[0]["turn"] == 1, "{one:#?}");
         let patch = run_docket(home, &["diff", id]).await?.into_stdout()?;
         ensure!(patch.contains("diff --git"), "no patch: {patch}");

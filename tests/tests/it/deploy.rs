@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{CoordinatorProcess, LeaseDuration, StoreLocation, TestProgram, docket_binary, has_program, run_program, run_with_input, print_notice};
+use docket_tests::system::{
+    CoordinatorProcess, LeaseDuration, StoreLocation, TestProgram, docket_binary, has_program, print_notice,
+    run_program, run_with_input,
+};
 use serde_json::Value;
 
 /// Seconds that must be left beyond a worker's own grace for its processes to end.
@@ -131,7 +134,8 @@ async fn kubernetes_references_resolve_and_workers_have_time_to_drain() -> Resul
         .collect();
     let deployments: Vec<&Value> = all.iter().copied().filter(|one| one["kind"] == "Deployment").collect();
     ensure!(deployments.len() == 2, "coordinator and worker");
-    let namespace = find_resource(&all, "Namespace", "docket").context("a namespace")?["metadata"]["name"].clone();
+    let namespace =
+        find_resource(&all, "Namespace", "docket").context("a namespace")?["metadata"]["name"].clone();
     for one in all.iter().filter(|one| one["kind"] != "Namespace") {
         ensure!(one["metadata"]["namespace"] == namespace, "{one}");
     }
@@ -140,7 +144,10 @@ async fn kubernetes_references_resolve_and_workers_have_time_to_drain() -> Resul
         let name = deployment["metadata"]["name"].as_str().context("a name")?;
         let template = &deployment["spec"]["template"];
         let labels = &template["metadata"]["labels"];
-        ensure!(selector_matches(&deployment["spec"]["selector"]["matchLabels"], labels), "{name}: its own pods");
+        ensure!(
+            selector_matches(&deployment["spec"]["selector"]["matchLabels"], labels),
+            "{name}: its own pods"
+        );
         let pod = &template["spec"];
         let [container] = pod["containers"].as_array().context("containers")?.as_slice() else {
             anyhow::bail!("{name}: one container")
@@ -191,7 +198,9 @@ async fn kubernetes_references_resolve_and_workers_have_time_to_drain() -> Resul
             Some("NetworkPolicy") => &one["spec"]["podSelector"]["matchLabels"],
             _ => continue,
         };
-        let of = deployments.iter().find(|d| selector_matches(selector, &d["spec"]["template"]["metadata"]["labels"]));
+        let of = deployments
+            .iter()
+            .find(|d| selector_matches(selector, &d["spec"]["template"]["metadata"]["labels"]));
         ensure!(of.is_some(), "{one} selects nobody");
     }
     check_scaler(&all, &slots)
@@ -211,17 +220,18 @@ fn check_scaler(all: &[&Value], slots: &BTreeMap<&str, (String, String)>) -> Res
     ensure!(url == format!("http://docket.docket.svc.cluster.local:{port}/v1/queues/{queue}/load"), "{url}");
     let document = docket_coordinator::http::openapi_document();
     ensure!(document["paths"]["/v1/queues/{name}/load"]["get"].is_object(), "there is no such route");
-    let wanted =
-        docket_schema::api::QueueLoad { wanted: 1, running: 0, available: 1, oldest_available_s: 0 };
+    let wanted = docket_schema::api::QueueLoad { wanted: 1, running: 0, available: 1, oldest_available_s: 0 };
     let wanted = serde_json::to_value(wanted)?;
     ensure!(wanted[asks["valueLocation"].as_str().context("a place")?] == 1, "what runs counts as well");
-    let hosts = &find_resource(all, "ConfigMap", "docket-coordinator").context("settings")?["data"]["DOCKET_HOSTS"];
+    let hosts =
+        &find_resource(all, "ConfigMap", "docket-coordinator").context("settings")?["data"]["DOCKET_HOSTS"];
     let host = url.trim_start_matches("http://").split(':').next().context("a host")?;
     ensure!(hosts.as_str().is_some_and(|hosts| hosts.split(',').any(|one| one == host)), "{host}: {hosts}");
     let authentication = trigger["authenticationRef"]["name"].as_str().context("an authentication")?;
     let authentication = find_resource(all, "TriggerAuthentication", authentication).context("is there")?;
     let secret = &authentication["spec"]["secretTargetRef"][0];
-    let from = find_resource(all, "Secret", secret["name"].as_str().context("a name")?).context("its secret")?;
+    let from =
+        find_resource(all, "Secret", secret["name"].as_str().context("a name")?).context("its secret")?;
     ensure!(from["stringData"][secret["key"].as_str().context("a key")?].is_string(), "{secret}");
     Ok(())
 }
@@ -270,7 +280,8 @@ async fn compose_and_image_use_valid_arguments() -> Result<()> {
 
 /// The expressions of Grafana's board, each as a rule that Prometheus can be asked about.
 fn grafana_expressions() -> Result<Vec<String>> {
-    let board: Value = serde_json::from_str(&std::fs::read_to_string(deploy_folder().join("grafana/docket.json"))?)?;
+    let board: Value =
+        serde_json::from_str(&std::fs::read_to_string(deploy_folder().join("grafana/docket.json"))?)?;
     let panels = board["panels"].as_array().context("panels")?;
     let (mut ids, mut taken, mut expressions) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     for panel in panels {
@@ -293,7 +304,10 @@ fn grafana_expressions() -> Result<Vec<String>> {
 
 /// Whether promtool is here; in CI it is.
 async fn is_promtool_available() -> Result<bool> {
-    if run_program(TestProgram::Promtool, &deploy_folder(), &[], &["--version"]).await.is_ok_and(|ended| ended.success()) {
+    if run_program(TestProgram::Promtool, &deploy_folder(), &[], &["--version"])
+        .await
+        .is_ok_and(|ended| ended.success())
+    {
         return Ok(true);
     }
     print_notice("skipped: no promtool here (Debian's package prometheus)");
@@ -333,7 +347,11 @@ async fn prometheus_rules_board_and_metrics_are_valid() -> Result<()> {
     }
     // The control: it does not take what is wrong.
     std::fs::write(place.path().join("wrong.yml"), rules.to_string().replace("sum(", "sum(("))?;
-    ensure!(!run_program(TestProgram::Promtool, place.path(), &[], &["check", "rules", "wrong.yml"]).await?.success());
+    ensure!(
+        !run_program(TestProgram::Promtool, place.path(), &[], &["check", "rules", "wrong.yml"])
+            .await?
+            .success()
+    );
     // Each alert fires when it should, and is silent when it should.
     let alerts = std::fs::read_to_string(place.path().join("alerts.yml"))?;
     let tested = std::fs::read_to_string(place.path().join("alerts_test.yml"))?;
@@ -343,13 +361,18 @@ async fn prometheus_rules_board_and_metrics_are_valid() -> Result<()> {
     let test_rules = ["test", "rules", "alerts_test.yml"];
     run_program(TestProgram::Promtool, place.path(), &[], &test_rules).await?.into_stdout()?;
     std::fs::write(place.path().join("alerts.yml"), alerts.replace("for: 30m", "for: 45m"))?;
-    ensure!(!run_program(TestProgram::Promtool, place.path(), &[], &test_rules).await?.success(), "the control");
+    ensure!(
+        !run_program(TestProgram::Promtool, place.path(), &[], &test_rules).await?.success(),
+        "the control"
+    );
     let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     drop(rustls::crypto::ring::default_provider().install_default());
     let http = reqwest::Client::builder().no_proxy().build()?;
     let url = format!("{}/metrics", coordinator.address());
     let told = http.get(url).bearer_auth(coordinator.token()).send().await?.text().await?;
-    let linted = run_with_input(TestProgram::Promtool, place.path(), &[], &["check", "metrics"], told.as_bytes()).await?;
+    let linted =
+        run_with_input(TestProgram::Promtool, place.path(), &[], &["check", "metrics"], told.as_bytes())
+            .await?;
     linted.into_stdout().with_context(|| told.clone())?;
     let alone = ["docket_notification_deliveries", "docket_inbox_rows"];
     for (name, rest) in

@@ -5,7 +5,9 @@
 //! the output of `docket replay --output`, which are meant for programs.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{FinishedProcess, SampleRepository, DocketTerminal, TestProgram, acquire_scenario_slot, run_program};
+use docket_tests::system::{
+    DocketTerminal, FinishedProcess, SampleRepository, TestProgram, acquire_scenario_slot, run_program,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -212,8 +214,9 @@ async fn untrusted_text_cannot_control_the_terminal() -> Result<()> {
     let wrong: Vec<String> = wrong.iter().map(ToString::to_string).collect();
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     // JSON that says them by number means them.
-    let row: Value =
-        serde_json::from_str(scene.run_docket(&["show", &scene.task, "--json"]).await?.into_stdout()?.trim())?;
+    let row: Value = serde_json::from_str(
+        scene.run_docket(&["show", &scene.task, "--json"]).await?.into_stdout()?.trim(),
+    )?;
     ensure!(row.to_string().contains('\u{202e}'), "what is parsed is what was written: {row}");
     ensure!(seen >= 20, "only {seen} commands showed a stranger's text");
     Ok(())

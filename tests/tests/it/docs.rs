@@ -16,8 +16,11 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::tool::ToolSet;
 use docket_tests::{
     docs::{DocsPage, PageEnvironment, run_page},
-    pg_cluster::{PostgresCluster, ClusterOptions},
-    system::{TestIsolation, SampleRepository, TestProgram, run_in_namespaces, docket_binary, has_program, add_address, bring_loopback_up, acquire_scenario_slot, run_program, print_notice},
+    pg_cluster::{ClusterOptions, PostgresCluster},
+    system::{
+        SampleRepository, TestIsolation, TestProgram, acquire_scenario_slot, add_address, bring_loopback_up,
+        docket_binary, has_program, print_notice, run_in_namespaces, run_program,
+    },
 };
 
 mod providers;
@@ -138,7 +141,7 @@ macro_rules! pages {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() -> Result<()> {
-                Box::pin(page(concat!("docs::", stringify!($test)), $page, Begins::$begins)).await
+                Box::pin(play_page(concat!("docs::", stringify!($test)), $page, PageSetup::$begins)).await
             }
         )*
     };
@@ -237,7 +240,9 @@ async fn play_page(test: &str, name: &str, begins: PageSetup) -> Result<()> {
             None
         }
         TestIsolation::Unavailable if begins == PageSetup::WithAddress => {
-            print_notice(&format!("{name} was NOT played: it needs a network namespace, which root can have"));
+            print_notice(&format!(
+                "{name} was NOT played: it needs a network namespace, which root can have"
+            ));
             return Ok(());
         }
         TestIsolation::Unavailable => Some(PORTS.lock().await),
@@ -280,7 +285,11 @@ impl ReaderMachine {
         )?;
         let repository = SampleRepository::new(&FILES)?;
         let remote = at("greet.git");
-        git(folder.path(), &["clone", "--quiet", "--bare", path_text(repository.path())?, path_text(&remote)?]).await?;
+        git(
+            folder.path(),
+            &["clone", "--quiet", "--bare", path_text(repository.path())?, path_text(&remote)?],
+        )
+        .await?;
         git(repository.path(), &["remote", "add", "origin", path_text(&remote)?]).await?;
         let mut providers = ProviderEndpoints::start(SCRIPT, &KEYS).await?;
         let mut env = providers.client_env();
@@ -300,7 +309,9 @@ impl ReaderMachine {
         }
         let mut cluster = None;
         if begins == PageSetup::WithPostgres {
-            let Some(started) = PostgresCluster::start_private(ClusterOptions::default()) else { return Ok(None) };
+            let Some(started) = PostgresCluster::start_private(ClusterOptions::default()) else {
+                return Ok(None);
+            };
             let port = started.port().context("a cluster of our own")?;
             providers.forward_port(POSTGRES, SocketAddr::from(([127, 0, 0, 1], port))).await?;
             create_database(started.url()).await?;
@@ -309,7 +320,8 @@ impl ReaderMachine {
         if begins == PageSetup::WithAddress {
             add_address("10.0.0.5".parse()?)?;
         }
-        let room = PageEnvironment { home, folder: repository.path().to_owned(), hosts, env, limit: COMMANDS_MAX };
+        let room =
+            PageEnvironment { home, folder: repository.path().to_owned(), hosts, env, limit: COMMANDS_MAX };
         Ok(Some(Self { room, providers, _repository: repository, _folder: folder, _cluster: cluster }))
     }
 }

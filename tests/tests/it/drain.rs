@@ -7,8 +7,8 @@ use docket_tests::{
     model_server::ModelServer,
     pg_cluster::PostgresCluster,
     system::{
-        CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, Signal, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot, poll_until,
-        send_signal,
+        CoordinatorProcess, LeaseDuration, SampleRepository, Signal, StoreLocation, WorkerOptions,
+        WorkerProcess, acquire_scenario_slot, fresh_database, poll_until, send_signal,
     },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
@@ -36,13 +36,15 @@ async fn check_drained_run_continues_elsewhere(place: StoreLocation) -> Result<(
     let queue: QueueName = "drain".parse()?;
     let options = WorkerOptions { queue: Some(queue.clone()), ..WorkerOptions::default() };
     let worker = WorkerProcess::start(&coordinator, &options).await?;
-    let task = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::OpenAi, "drain")).await?;
+    let task =
+        coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::OpenAi, "drain")).await?;
     let middle = poll_until("a command in its middle", || {
         worker.workspaces().into_iter().find(|folder| folder.join("middle").exists())
     });
     let middle = middle.await.with_context(|| worker.log_tail())?;
     let run = coordinator.client().get_task(task).await?.task.run.context("a run")?;
-    let waiting = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::OpenAi, "drain")).await?;
+    let waiting =
+        coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::OpenAi, "drain")).await?;
 
     send_signal(worker.pid(), Signal::SIGTERM);
     poll_until("a drain", || worker.log_tail().contains("shutting down").then_some(()))

@@ -8,8 +8,8 @@ use docket_tests::{
     model_server::ModelServer,
     pg_cluster::PostgresCluster,
     system::{
-        CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot,
-        run_program,
+        CoordinatorProcess, FinishedProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram,
+        WorkerOptions, WorkerProcess, acquire_scenario_slot, fresh_database, run_program,
     },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
@@ -68,7 +68,8 @@ impl EarlyCheckFixture {
 
     /// A command on a task of the repository, with the counting model.
     async fn run_task_command(&self, verb: &str, more: &[&str]) -> Result<FinishedProcess> {
-        let (repo, base) = (self.sample.path().display().to_string(), self.server.base_url(ModelProvider::OpenAi));
+        let (repo, base) =
+            (self.sample.path().display().to_string(), self.server.base_url(ModelProvider::OpenAi));
         let mut args = vec![verb, "Do it", "--model", "openai:m", "--base-url", &base];
         if !more.contains(&"--empty") {
             args.extend(["--repo", repo.as_str()]);
@@ -78,7 +79,11 @@ impl EarlyCheckFixture {
 
     async fn assert_no_task(&self) -> Result<()> {
         let listed = self.run_docket(&["ps", "--json"]).await?.into_stdout()?;
-        ensure!(listed.is_empty() && self.server.call_count() == 0, "{} calls: {listed}", self.server.call_count());
+        ensure!(
+            listed.is_empty() && self.server.call_count() == 0,
+            "{} calls: {listed}",
+            self.server.call_count()
+        );
         Ok(())
     }
 }
@@ -112,11 +117,15 @@ async fn check_faults_are_reported_early(place: &StoreLocation) -> Result<()> {
     ];
     for verb in ["run", "submit"] {
         for (flags, says) in cases {
-            assert_usage_error(&house.run_task_command(verb, flags).await?, says).with_context(|| format!("{verb} {flags:?}"))?;
+            assert_usage_error(&house.run_task_command(verb, flags).await?, says)
+                .with_context(|| format!("{verb} {flags:?}"))?;
         }
     }
     // A worker of this process can be looked at as well.
-    assert_usage_error(&house.run_task_command("run", &["--selector", "gpu=a100"]).await?, &["--selector", "worker.labels"])?;
+    assert_usage_error(
+        &house.run_task_command("run", &["--selector", "gpu=a100"]).await?,
+        &["--selector", "worker.labels"],
+    )?;
     assert_usage_error(
         &house.run_task_command("run", &["--fallback-model", "anthropic:m"]).await?,
         &["--fallback-model", "ANTHROPIC_API_KEY"],
@@ -205,7 +214,7 @@ async fn every_import_line_is_checked_like_a_single_task() -> Result<()> {
     ] {
         ensure!(done.stderr.contains(says), "{says}: {}", done.stderr);
     }
-    ensure!(done.stderr.contains("4 faults"), "and no others: {}", done.stderr);
+    ensure!(done.stderr.contains("4 errors"), "and no others: {}", done.stderr);
     house.assert_no_task().await?;
     // A budget of money needs prices, whichever way it is given.
     let done = house.run_docket(&[&args[..], &["--batch-usd", "5", "--dry-run"]].concat()).await?;
@@ -275,7 +284,8 @@ async fn why_ignores_ended_workers_and_names_unsuitable_ones() -> Result<()> {
     ensure!(done.success() && done.stderr.contains("does not serve queue there"), "{done:?}");
     worker.drain().await?;
     let task = done.stdout.trim();
-    let why: Value = serde_json::from_str(&coordinator.run_docket(&["why", task, "--json"]).await?.into_stdout()?)?;
+    let why: Value =
+        serde_json::from_str(&coordinator.run_docket(&["why", task, "--json"]).await?.into_stdout()?)?;
     let text = why["text"].as_str().context("text")?;
     ensure!(why["kind"] == "no_worker" && text.contains("`docket worker`"), "{why}");
     // What is advised is accepted: with that worker the task is done.

@@ -9,7 +9,9 @@ async fn edit_answers(cases: &[Value]) -> Result<Vec<Value>> {
     let folder = tempfile::tempdir()?;
     let lines: Vec<String> = cases.iter().map(Value::to_string).collect();
     let args = ["tool", "edit_file", "--jsonl"];
-    let out = run_with_input(TestProgram::Docket, folder.path(), &[], &args, lines.join("\n").as_bytes()).await?.into_stdout()?;
+    let out = run_with_input(TestProgram::Docket, folder.path(), &[], &args, lines.join("\n").as_bytes())
+        .await?
+        .into_stdout()?;
     out.lines().map(|line| serde_json::from_str(line).context("an answer is no JSON")).collect()
 }
 

@@ -1,16 +1,16 @@
 //! Engines with roles on real parts: each ends as its rows say, on its way and on each way that fails; whatever it
 //! decided is derived again from its log.
 
-mod person_messages;
 mod architect;
 mod budgets;
+mod fixture;
 mod forks;
+mod person_messages;
 mod plan;
 mod review;
 mod roles;
 mod rules;
 mod sop;
-mod fixture;
 mod team;
 mod tool_policies;
 
@@ -93,7 +93,12 @@ async fn play_on_files(files: &[(&str, &str)], script: &str, more: &[&str]) -> R
     run_engine(files, script, "", &[&["--model", "scripted:x"], more].concat()).await
 }
 
-async fn run_engine(files: &[(&str, &str)], script: &str, settings: &str, flags: &[&str]) -> Result<EngineRun> {
+async fn run_engine(
+    files: &[(&str, &str)],
+    script: &str,
+    settings: &str,
+    flags: &[&str],
+) -> Result<EngineRun> {
     let _room = acquire_scenario_slot().await;
     // What a run comes to must not depend on the linters of this machine.
     let own_settings = files.iter().any(|(path, _)| *path == "docket.toml");
@@ -109,7 +114,9 @@ async fn run_engine(files: &[(&str, &str)], script: &str, settings: &str, flags:
     let said = run_program(TestProgram::Docket, folder.path(), &env, &[&args[..], flags].concat()).await?;
     let row: Value = serde_json::from_str(said.stdout.lines().last().with_context(|| format!("{said:?}"))?)?;
     let id = row["run"].as_str().with_context(|| format!("a run: {said:?}"))?.to_owned();
-    let log = run_program(TestProgram::Docket, folder.path(), &env, &["logs", &id, "--json"]).await?.into_stdout()?;
+    let log = run_program(TestProgram::Docket, folder.path(), &env, &["logs", &id, "--json"])
+        .await?
+        .into_stdout()?;
     let events: Vec<Value> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let diff = run_program(TestProgram::Docket, folder.path(), &env, &["diff", &id]).await?.stdout;
     let verified = run_program(TestProgram::Docket, folder.path(), &env, &["verify", &id]).await?;

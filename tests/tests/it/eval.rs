@@ -17,7 +17,9 @@ use docket_schema::{
 };
 use docket_tests::{
     json_schema,
-    system::{FinishedProcess, SampleRepository, DocketTerminal, TestProgram, acquire_scenario_slot, run_program},
+    system::{
+        DocketTerminal, FinishedProcess, SampleRepository, TestProgram, acquire_scenario_slot, run_program,
+    },
 };
 use serde_json::Value;
 
@@ -192,7 +194,10 @@ async fn core_tasks_succeed_with_every_engine() -> Result<()> {
     }
     // What is expected of one engine is asked of no other.
     let denied = |engine: &str| {
-        Ok::<_, anyhow::Error>(check_names(find_result(&report, "mixed-numbers", engine)?, EvalCheckKind::Denied))
+        Ok::<_, anyhow::Error>(check_names(
+            find_result(&report, "mixed-numbers", engine)?,
+            EvalCheckKind::Denied,
+        ))
     };
     ensure!(denied("sop")? == ["mode"] && denied("team")?.is_empty());
     Ok(())
@@ -206,7 +211,8 @@ async fn engines_are_compared_over_common_tasks() -> Result<()> {
     let report = compare_engines(home.path(), "[os]*").await?;
     ensure!(report.common == ["shopping-list"] && report.has_partial_coverage(), "{:?}", report.common);
     // `sop` owes four artifacts whatever its task says; the file that the task wants comes on top.
-    let artifacts = |engine: &str| Ok::<_, anyhow::Error>(find_result(&report, "shopping-list", engine)?.artifacts);
+    let artifacts =
+        |engine: &str| Ok::<_, anyhow::Error>(find_result(&report, "shopping-list", engine)?.artifacts);
     ensure!(artifacts("sop")? == Ratio { of: 5, all: 5 } && artifacts("react")? == Ratio { of: 1, all: 1 });
     let left: BTreeSet<&str> = report.left_out.iter().map(|left| left.task.as_str()).collect();
     ensure!(left.contains("one-usage"), "what has no script for an engine is told: {left:?}");
@@ -214,7 +220,9 @@ async fn engines_are_compared_over_common_tasks() -> Result<()> {
     let suite = samples_folder();
     let engines = ENGINES.iter().flat_map(|name| ["--engine".as_ref(), name.as_ref()]);
     let args = ["eval".as_ref(), suite.as_os_str(), "--only".as_ref(), "core/shopping-list".as_ref()];
-    let said = run_docket(home.path(), &args.into_iter().chain(engines).collect::<Vec<&OsStr>>()).await?.into_stdout()?;
+    let said = run_docket(home.path(), &args.into_iter().chain(engines).collect::<Vec<&OsStr>>())
+        .await?
+        .into_stdout()?;
     let mut lines = said.lines().skip_while(|line| !line.starts_with("ENGINE"));
     let head = lines.next().with_context(|| format!("a table of engines: {said}"))?;
     for column in ["PASSED", "SUCCEEDED", "TURNS", "TOKENS", "COST", "TIME", "ARTIFACTS"] {
@@ -240,7 +248,12 @@ async fn integration_tasks_change_related_files() -> Result<()> {
     let sent_back = ["the reviewer answered: send_back", "coder: round 2", "the reviewer answered: approve"];
     check_log_mentions(home.path(), of("team")?, &sent_back).await?;
     // Two files are reviewed by somebody else; artifacts that the engine owes are counted once, though the task names them.
-    check_log_mentions(home.path(), of("sop")?, &["reviewer: review 1", "[review_report]", "[complete_task]"]).await?;
+    check_log_mentions(
+        home.path(),
+        of("sop")?,
+        &["reviewer: review 1", "[review_report]", "[complete_task]"],
+    )
+    .await?;
     let all = ["PlanCard", "DiffCard", "TestReport", "ReviewReport"];
     ensure!(
         check_names(of("sop")?, EvalCheckKind::Artifact) == all
@@ -490,7 +503,8 @@ async fn suite_errors_name_file_line_and_key() -> Result<()> {
             TestSuite::new(&[])?
         };
         let all =
-            [&["eval".as_ref(), suite.suite_path()], &args.iter().map(OsStr::new).collect::<Vec<_>>()[..]].concat();
+            [&["eval".as_ref(), suite.suite_path()], &args.iter().map(OsStr::new).collect::<Vec<_>>()[..]]
+                .concat();
         let said = run_docket(home.path(), &all).await?;
         ensure!(said.code() == Some(2) && said.stderr.contains(says), "{args:?}: {said:?}");
     }
@@ -518,7 +532,8 @@ async fn terminal_shows_progress_and_then_a_table() -> Result<()> {
     let home = tempfile::tempdir()?;
     let suite = TestSuite::new(&[])?;
     let args = ["eval".as_ref(), suite.suite_path()];
-    let mut terminal = DocketTerminal::start(home.path(), &[("DOCKET_HOME", home.path().as_os_str())], &args)?;
+    let mut terminal =
+        DocketTerminal::start(home.path(), &[("DOCKET_HOME", home.path().as_os_str())], &args)?;
     terminal.wait_for_text("0/1").await?;
     terminal.wait_for_text("OUTCOME").await?;
     terminal.wait_for_text("1 of 1 as expected").await?;

@@ -11,7 +11,10 @@ use docket_schema::{
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot},
+    system::{
+        CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+        acquire_scenario_slot,
+    },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 use serde_json::Value;
@@ -176,7 +179,7 @@ async fn fork_with_another_model_uses_its_own_parameters() -> Result<()> {
     for (wrong, said) in [
         (["--engine", "planner"], "unknown engine `planner`; this build has react"),
         (["--hint", " "], "--hint must be"),
-        (["--model", "scripted:none"], "give --script FILE"),
+        (["--model", "scripted:none"], "specify --script FILE"),
     ] {
         let refused = stage.coordinator.run_docket(&["fork", &run, wrong[0], wrong[1]]).await?;
         ensure!(refused.code() == Some(2) && refused.stderr.contains(said), "{refused:?}");

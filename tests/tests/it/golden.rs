@@ -8,12 +8,12 @@
 
 mod delivery_events;
 mod gist;
-mod invariants;
 mod handmade;
+mod invariants;
+mod mcp_recordings;
+mod more_recordings;
 mod record;
 mod roles;
-mod more_recordings;
-mod mcp_recordings;
 mod stubs;
 
 pub(crate) use record::{release_command, wait_for_middle};
@@ -110,7 +110,11 @@ fn list_files(end: &str) -> Result<Vec<GoldenLog>> {
 fn golden_runs() -> Result<Vec<(String, InMemoryExport)>> {
     let read = |golden: GoldenLog| {
         let run = InMemoryExport::parse(&golden.bytes).with_context(|| golden.name.clone())?;
-        ensure!(run.to_text().as_bytes() == golden.bytes, "{}: written again, it is another file", golden.name);
+        ensure!(
+            run.to_text().as_bytes() == golden.bytes,
+            "{}: written again, it is another file",
+            golden.name
+        );
         Ok((golden.name, run))
     };
     list_files(".run.jsonl")?.into_iter().map(read).collect()

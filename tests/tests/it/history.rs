@@ -16,9 +16,10 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::{
-    CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, acquire_scenario_slot, run_program, wait_until,
+    CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram, WorkerOptions,
+    WorkerProcess, acquire_scenario_slot, run_program, wait_until,
 };
-use fixture::{LAST, HistoryFixture, tree_hash_of_folder};
+use fixture::{HistoryFixture, LAST, tree_hash_of_folder};
 use serde_json::Value;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,7 +53,10 @@ async fn check_checkouts(scene: &HistoryFixture) -> Result<()> {
     let last = scene.path_in_checkouts("last");
     let said = scene.run_docket(&["checkout", &scene.run, &last]).await?;
     ensure!(said.stderr.contains("never recorded") && said.stderr.contains("left.log"), "{}", said.stderr);
-    ensure!(tree_hash_of_folder(Path::new(&last))? == scene.trees[LAST as usize], "without --turn it is the last");
+    ensure!(
+        tree_hash_of_folder(Path::new(&last))? == scene.trees[LAST as usize],
+        "without --turn it is the last"
+    );
     ensure!(fs::read_dir(scene.place.path())?.count() == LAST as usize + 2, "nothing else is left behind");
     Ok(())
 }
@@ -183,11 +187,11 @@ async fn check_refusals(scene: &HistoryFixture) -> Result<()> {
         (&["blame", run, "src/link"], 4, &["symbolic link"]),
         (&["blame", run, "blob.bin"], 4, &["binary"]),
         (&["blame", run, "nowhere"], 3, &["nowhere"]),
-        (&["blame", run, "."], 2, &["name a file"]),
+        (&["blame", run, "."], 2, &["specify a file"]),
         (&["diff", run, "--from", "99"], 3, &["no turn 99"]),
         (&["checkout", run, "--turn", "99", "x"], 3, &["no turn 99"]),
         (&["checkout", run, &there], 4, &["not empty", "keep.txt", "--force"]),
-        (&["checkout", run, &file], 4, &["no folder"]),
+        (&["checkout", run, &file], 4, &["is not a folder"]),
     ];
     for (args, code, words) in cases {
         let done = scene.run_docket(args).await?;
@@ -230,7 +234,7 @@ async fn check_replaced_folders(scene: &HistoryFixture) -> Result<()> {
 
     let home = scene.home.path().to_str().context("UTF-8")?;
     let repo = scene.sample.path().to_str().context("UTF-8")?;
-    for (dir, word) in [(home, "docket's own home"), (repo, "the task came from"), ("/", "root")] {
+    for (dir, word) in [(home, "docket's home"), (repo, "the task came from"), ("/", "root")] {
         let done = scene.run_docket(&["checkout", &scene.run, "--force", dir]).await?;
         ensure!(done.code() == Some(4) && done.stderr.contains(word), "{dir}: {done:?}");
     }
@@ -249,7 +253,8 @@ async fn check_checkout_is_self_contained(scene: HistoryFixture) -> Result<()> {
     let dir = scene.path_in_checkouts("last");
     let HistoryFixture { home, sample, place, .. } = scene;
     drop((home, sample));
-    let git = async |args: &[&str]| run_program(TestProgram::Git, Path::new(&dir), &[], args).await?.into_stdout();
+    let git =
+        async |args: &[&str]| run_program(TestProgram::Git, Path::new(&dir), &[], args).await?.into_stdout();
     let log = git(&["log", "--format=%s"]).await?;
     ensure!(log == "by the model\nstart\n", "{log}");
     ensure!(git(&["branch", "--list", "side"]).await?.contains("side"), "a branch of the model's");
@@ -320,7 +325,8 @@ async fn running_and_forked_runs_can_be_inspected() -> Result<()> {
         "so far"
     );
     ensure!(
-        coordinator.run_docket(&["cat", &run, "--turn", "1", "a.txt"]).await?.into_stdout()? == "of the first turn\n",
+        coordinator.run_docket(&["cat", &run, "--turn", "1", "a.txt"]).await?.into_stdout()?
+            == "of the first turn\n",
         "cat"
     );
     coordinator.run_docket(&["cancel", &run]).await?.into_stdout()?;

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{TestProgram, docket_binary, acquire_scenario_slot, run_program};
+use docket_tests::system::{TestProgram, acquire_scenario_slot, docket_binary, run_program};
 use serde_json::Value;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -16,7 +16,9 @@ async fn sandbox_command_has_the_limits_of_the_worker() -> Result<()> {
     let limits = async |more: &[&str]| -> Result<Value> {
         let args = [&["--json", "sandbox", "--workspace", workspace][..], more, &["--", "true"]].concat();
         let said =
-            run_program(TestProgram::Docket, home.path(), &[("DOCKET_HOME", home.path().as_os_str())], &args).await?.into_stdout()?;
+            run_program(TestProgram::Docket, home.path(), &[("DOCKET_HOME", home.path().as_os_str())], &args)
+                .await?
+                .into_stdout()?;
         let said: Value = serde_json::from_str(said.trim()).with_context(|| said.clone())?;
         Ok(said["layers"]["limits"].clone())
     };
@@ -49,7 +51,8 @@ async fn host_with_low_hard_limits_runs_commands_within_them_and_doctor_names_th
     let lower = report["host"]["lower_limits"].as_array().context("a list")?;
     let told = |what: &str| lower.iter().filter_map(Value::as_str).any(|text| text.contains(what));
     ensure!(told("512 open files") && told("bytes of one file"), "{report}");
-    let said = run_program(TestProgram::Bash, home.path(), &env, &["-c", low, "bash", program, "doctor"]).await?;
+    let said =
+        run_program(TestProgram::Bash, home.path(), &env, &["-c", low, "bash", program, "doctor"]).await?;
     ensure!(said.stdout.contains("rlimits: commands may have 512 open files"), "{said:?}");
     Ok(())
 }

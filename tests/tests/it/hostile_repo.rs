@@ -3,10 +3,10 @@
 //!
 //! Each trap has its control: git itself, run in a copy that is thrown away, steps into it.
 
+mod fixture;
+mod foreign_paths;
 mod hidden_repositories;
 mod modes;
-mod foreign_paths;
-mod fixture;
 mod submodules;
 mod trees;
 
@@ -77,7 +77,9 @@ async fn no_command_runs_programs_defined_by_the_repository() -> Result<()> {
     let mut expected = BTreeSet::new();
     for (hook, args) in HOOKS {
         expected.insert(hook.to_owned());
-        seen.extend(run_control(&scene, None, &[&["-c", "core.hooksPath=.git/hooks"][..], args].concat()).await?);
+        seen.extend(
+            run_control(&scene, None, &[&["-c", "core.hooksPath=.git/hooks"][..], args].concat()).await?,
+        );
     }
     for (key, name, args) in SETTINGS.iter().filter(|(_, _, args)| !args.is_empty()) {
         expected.insert((*name).to_owned());
@@ -120,18 +122,24 @@ async fn run_every_command(scene: &HostileRepository, id: &str) -> Result<()> {
     other.run_docket(&["import", &exported]).await?.into_stdout()?;
     let again = scene.read_text("again");
     other.run_docket(&["checkout", id, &again]).await?.into_stdout()?;
-    let branches = scene.run_git("repo", &["for-each-ref", "--format=%(refname)", "refs/heads"]).await?.into_stdout()?;
+    let branches =
+        scene.run_git("repo", &["for-each-ref", "--format=%(refname)", "refs/heads"]).await?.into_stdout()?;
     ensure!(["made-by-run", "by-name"].iter().all(|name| branches.contains(name)), "{branches}");
     Ok(())
 }
 
 /// What runs when git does this in a copy.
-async fn run_control(scene: &HostileRepository, keeps: Option<&str>, args: &[&str]) -> Result<BTreeSet<String>> {
+async fn run_control(
+    scene: &HostileRepository,
+    keeps: Option<&str>,
+    args: &[&str],
+) -> Result<BTreeSet<String>> {
     let copy = scene.path_in("copy");
     copy_folder(&scene.path_in("repo"), &copy)?;
     scene.take_fired_traps()?;
     if args.contains(&"fill") {
-        run_with_input(TestProgram::Git, &copy, &[], args, b"protocol=https\nhost=nowhere.invalid\n\n").await?;
+        run_with_input(TestProgram::Git, &copy, &[], args, b"protocol=https\nhost=nowhere.invalid\n\n")
+            .await?;
     } else {
         // One trap at a time: some end git before it comes to another.
         let off = ["filter.pr.process=", "core.fsmonitor=false", "commit.gpgSign=false"];

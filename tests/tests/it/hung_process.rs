@@ -7,10 +7,10 @@ use docket_schema::{
     task::{TaskEvent, TaskState},
 };
 use docket_tests::system::{
-    CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, Signal, WorkerProcess, WorkerOptions, child_pids, is_running, acquire_scenario_slot, poll_until,
-    send_signal, wait_until,
+    CoordinatorProcess, LeaseDuration, SampleRepository, Signal, StoreLocation, WorkerOptions, WorkerProcess,
+    acquire_scenario_slot, child_pids, is_running, poll_until, send_signal, wait_until,
 };
-use docket_worker::bootstrap::{FailpointTiming, FailpointTarget, Failpoint};
+use docket_worker::bootstrap::{Failpoint, FailpointTarget, FailpointTiming};
 
 const SCRIPT: &str = r#"
 [[turns]]

@@ -13,8 +13,9 @@ use docket_schema::{content::BlobRef, export::InMemoryExport, task::TaskState};
 use docket_tests::{
     pg_cluster::PostgresCluster,
     system::{
-        CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot,
-        run_program, run_with_input, print_notice,
+        CoordinatorProcess, FinishedProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram,
+        WorkerOptions, WorkerProcess, acquire_scenario_slot, fresh_database, print_notice, run_program,
+        run_with_input,
     },
 };
 use serde_json::Value;
@@ -71,7 +72,10 @@ async fn export_run(home: &Path, id: &str, name: &str, args: &[&str]) -> Result<
 }
 
 /// What `docket` says of a run that must not depend on where it stands.
-async fn collect_views(docket: impl AsyncFn(&[&str]) -> Result<FinishedProcess>, id: &str) -> Result<Vec<String>> {
+async fn collect_views(
+    docket: impl AsyncFn(&[&str]) -> Result<FinishedProcess>,
+    id: &str,
+) -> Result<Vec<String>> {
     let mut seen = Vec::new();
     for args in [&["replay", id, "--json"][..], &["diff", id], &["logs", id]] {
         seen.push(docket(args).await?.into_stdout()?);
@@ -107,7 +111,10 @@ async fn run_is_imported_through_a_pipe() -> Result<()> {
         }
         let said = parse_json(&import(bytes).await?.into_stdout()?)?;
         ensure!(said["run"] == id.as_str(), "{said}");
-        ensure!(collect_views(async |args| run_docket(home.path(), args).await, &id).await? == there, "{name}");
+        ensure!(
+            collect_views(async |args| run_docket(home.path(), args).await, &id).await? == there,
+            "{name}"
+        );
         run_docket(home.path(), &["verify"]).await?.into_stdout()?;
         let left = std::fs::read_dir(home.path().join("scratch"))?.count();
         ensure!(left == 0, "{left} files are left behind");
@@ -142,12 +149,15 @@ async fn imported_task_id_means_its_last_local_run() -> Result<()> {
     ensure!(shown["run"] == old.as_str(), "{shown}");
     let checked = async || -> Result<()> {
         run_docket(home.path(), &["verify"]).await?.into_stdout()?;
-        let rebuilt = parse_json(&run_docket(home.path(), &["db", "rebuild", "--json"]).await?.into_stdout()?)?;
+        let rebuilt =
+            parse_json(&run_docket(home.path(), &["db", "rebuild", "--json"]).await?.into_stdout()?)?;
         ensure!(rebuilt["differences"].as_array().is_none_or(Vec::is_empty), "{rebuilt}");
         Ok(())
     };
     checked().await?;
-    let forked = parse_json(&run_docket(home.path(), &["fork", &task, "--turn", "1", "--json"]).await?.into_stdout()?)?;
+    let forked = parse_json(
+        &run_docket(home.path(), &["fork", &task, "--turn", "1", "--json"]).await?.into_stdout()?,
+    )?;
     ensure!(forked["parent"] == old.as_str(), "{forked}");
     let resumed = parse_json(&run_docket(home.path(), &["resume", &task, "--json"]).await?.into_stdout()?)?;
     let run = resumed["run"].as_str().context("a run")?;
@@ -219,8 +229,9 @@ async fn unfinished_run_ends_on_import() -> Result<()> {
     let _room = acquire_scenario_slot().await;
     let from = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let sample = SampleRepository::new(&[("a.txt", "one\n")])?;
-    let script = sample
-        .write_script("[[turns]]\ncalls = [{ name = \"run_command\", args = { command = \"sleep 600\" } }]\n")?;
+    let script = sample.write_script(
+        "[[turns]]\ncalls = [{ name = \"run_command\", args = { command = \"sleep 600\" } }]\n",
+    )?;
     let args = ["--model", "scripted:s", "--script", script.to_str().context("UTF-8")?];
     let (task, _) = sample.submit(&from, &args).await?;
     let _worker = WorkerProcess::start(&from, &WorkerOptions::default()).await?;
@@ -307,7 +318,10 @@ async fn damaged_or_foreign_files_import_nothing() -> Result<()> {
         let done = run_docket(to.path(), &["import", path]).await?;
         ensure!(!done.success() && done.stderr.lines().count() == 1, "{what}: {}", done.stderr);
     }
-    ensure!(run_docket(to.path(), &["ps", "--json"]).await?.into_stdout()?.trim().is_empty(), "nothing was imported");
+    ensure!(
+        run_docket(to.path(), &["ps", "--json"]).await?.into_stdout()?.trim().is_empty(),
+        "nothing was imported"
+    );
     // The control: the file itself goes in.
     run_docket(to.path(), &["import".as_ref(), good[0].as_os_str()]).await?.into_stdout()?;
     run_docket(to.path(), &["verify"]).await?.into_stdout().map(drop)
@@ -324,7 +338,9 @@ async fn atif_models(folder: &Path) -> Result<Option<PathBuf>> {
         Err(error) => error.to_string(),
     };
     ensure!(std::env::var_os("CI").is_none(), "{ATIF} cannot be had: {why}");
-    print_notice(&format!("the trajectory was NOT validated: {ATIF} cannot be had from the package index: {why}"));
+    print_notice(&format!(
+        "the trajectory was NOT validated: {ATIF} cannot be had from the package index: {why}"
+    ));
     Ok(None)
 }
 
@@ -357,7 +373,10 @@ async fn atif_export_validates_against_reference_models() -> Result<()> {
     let text = std::fs::read_to_string(&file)?.replacen("\"step_id\": 2", "\"step_id\": 7", 1);
     std::fs::write(&broken, text)?;
     let args = [OsStr::new("-c"), OsStr::new(check), broken.as_os_str()];
-    ensure!(!run_program(TestProgram::Python, home.path(), &env, &args).await?.success(), "a wrong one passes");
+    ensure!(
+        !run_program(TestProgram::Python, home.path(), &env, &args).await?.success(),
+        "a wrong one passes"
+    );
     Ok(())
 }
 
@@ -375,8 +394,9 @@ async fn jsonl_export_has_every_event_with_its_texts() -> Result<()> {
     ensure!(events[0]["payload"]["base"]["manifest"].get("text").is_none(), "a base is no text");
     let long = events.iter().find(|event| event["payload"]["full"].is_object()).context("a long output")?;
     ensure!(long["payload"]["full"]["text"].as_str().is_some_and(|text| text.contains("\n3999\n")), "{long}");
-    let short =
-        run_docket(home.path(), &["export", &id, "--format", "jsonl", "--text-bytes", "10"]).await?.into_stdout()?;
+    let short = run_docket(home.path(), &["export", &id, "--format", "jsonl", "--text-bytes", "10"])
+        .await?
+        .into_stdout()?;
     let first = parse_json(&short)?;
     let system = &first["payload"]["prompts"]["system"];
     ensure!(system["text"].as_str().map(str::len) == Some(10) && system["cut"] == true, "{system}");
@@ -394,7 +414,8 @@ async fn gc_keeps_referenced_blobs_and_deletes_the_rest() -> Result<()> {
     ensure!(young["dropped"] == 0 && young["recent"] == young["blobs"], "{young}");
 
     // A submit that was never made; and a day passes.
-    let coordinator = CoordinatorProcess::start_in(home, StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let coordinator =
+        CoordinatorProcess::start_in(home, StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let orphan = Bytes::from_static(b"uploaded and forgotten");
     coordinator.client().put_blob(BlobRef::for_bytes(&orphan), orphan.clone()).await?;
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(home.join("docket.db"));
@@ -411,7 +432,10 @@ async fn gc_keeps_referenced_blobs_and_deletes_the_rest() -> Result<()> {
     coordinator.end_and_check().await?;
     // What was cached is made again from what is stored.
     std::fs::remove_dir_all(home.join("cache"))?;
-    ensure!(collect_views(async |args| run_docket(home, args).await, &id).await? == before, "all is as it was");
+    ensure!(
+        collect_views(async |args| run_docket(home, args).await, &id).await? == before,
+        "all is as it was"
+    );
     let said = run_docket(home, &["gc"]).await?.into_stdout()?;
     ensure!(said.contains("unreferenced: none"), "{said}");
     Ok(())

@@ -2,7 +2,9 @@
 //! what is no task.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, acquire_scenario_slot, wait_until};
+use docket_tests::system::{
+    CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, acquire_scenario_slot, wait_until,
+};
 use sqlx::Connection as _;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,7 +38,8 @@ async fn committed_inbox_rows_become_tasks_and_invalid_rows_are_listed() -> Resu
     };
     let good = enqueue(&mut shop, format!(r#"{{"like": "{template}", "title": "order 7"}}"#)).await?;
     let bad = enqueue(&mut shop, format!(r#"{{"like": "{template}", "tittle": "order 8"}}"#)).await?;
-    let task = wait_until("the task", async || coordinator.client().get_task(good.parse().ok()?).await.ok()).await?;
+    let task =
+        wait_until("the task", async || coordinator.client().get_task(good.parse().ok()?).await.ok()).await?;
     ensure!(task.task.spec.title == "order 7", "{:?}", task.task.spec);
     let listed = wait_until("the reason", async || {
         let listed = coordinator.run_docket(&["inbox"]).await.ok()?.into_stdout().ok()?;
@@ -48,7 +51,7 @@ async fn committed_inbox_rows_become_tasks_and_invalid_rows_are_listed() -> Resu
     coordinator.run_docket(&["inbox", "retry", "--all"]).await?.into_stdout()?;
     coordinator.run_docket(&["inbox", "drop", &bad]).await?.into_stdout()?;
     let gone = coordinator.run_docket(&["inbox", "drop", &bad]).await?;
-    ensure!(gone.code() == Some(3) && gone.stderr.contains("there is no such row"), "{gone:?}");
+    ensure!(gone.code() == Some(3) && gone.stderr.contains("no such row"), "{gone:?}");
     let audit = coordinator.run_docket(&["logs", "system/audit"]).await?.into_stdout()?;
     ensure!(audit.contains(&format!("requested removal of inbox row {bad}")), "{audit}");
     coordinator.end_and_check().await

@@ -7,8 +7,11 @@ use docket_schema::{
     snapshot::Manifest,
     task::TaskState,
 };
-use docket_tests::system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot};
-use docket_worker::bootstrap::{FailpointTiming, FailpointTarget, Failpoint};
+use docket_tests::system::{
+    CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+    acquire_scenario_slot,
+};
+use docket_worker::bootstrap::{Failpoint, FailpointTarget, FailpointTiming};
 
 /// With their names of 200 bytes some 14 MB of changes.
 const FILES: usize = 42_000;
@@ -30,9 +33,11 @@ async fn snapshot_over_several_appends_is_atomic() -> Result<()> {
     let script = sample.write_script(SCRIPT)?;
     let script = script.to_str().context("a UTF-8 path")?;
     let dies = Failpoint { seq: A_PART, when: FailpointTiming::After, epoch: 1, whom: FailpointTarget::Run };
-    let worker =
-        WorkerProcess::start(&coordinator, &WorkerOptions { failpoints: vec![dies], ..WorkerOptions::default() })
-            .await?;
+    let worker = WorkerProcess::start(
+        &coordinator,
+        &WorkerOptions { failpoints: vec![dies], ..WorkerOptions::default() },
+    )
+    .await?;
     let args = ["--model", "scripted:wide", "--script", script];
     let (task, _) = sample.submit(&coordinator, &args).await?;
     let view = coordinator.wait_until_ended(task).await?;

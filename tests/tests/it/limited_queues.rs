@@ -10,20 +10,23 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use docket_coordinator::store::{LogAppend, AppendCondition};
+use docket_coordinator::store::{AppendCondition, LogAppend};
 use docket_schema::{
+    api::{SetQueueRequest, SubmitRequest},
     event::{Envelope, TypedEvent as _},
     ids::{Position, QueueName, Seq, StreamId, TaskId, Turn},
     queue::{QueueEvent, QueueSet, QueueSettings},
     run::RunOutcome,
     task::{ConcurrencyLimit, TaskEvent, TaskSpec, TaskState},
-    api::{SetQueueRequest, SubmitRequest},
 };
 use docket_tests::{
-    conformance::{TestDatabase, DatabaseKind, StoreFixture, database::RawConnection, fixture::task_spec},
+    conformance::{DatabaseKind, StoreFixture, TestDatabase, database::RawConnection, fixture::task_spec},
     pg_cluster::PostgresCluster,
     served_suite::{LeasingWorker, wait_until_listening},
-    system::{CoordinatorProcess, WAIT_MAX, LeaseDuration, SampleRepository, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot, print_notice, wait_until},
+    system::{
+        CoordinatorProcess, LeaseDuration, SampleRepository, WAIT_MAX, WorkerOptions, WorkerProcess,
+        acquire_scenario_slot, fresh_database, print_notice, wait_until,
+    },
 };
 use docket_worker::client::CoordinatorClient;
 use sqlx::{AssertSqlSafe, Connection as _};
@@ -139,7 +142,12 @@ fn task_specs(like: &TaskSpec) -> Result<Vec<TaskSpec>> {
 }
 
 /// Leases and ends tasks until it is to stop. A coordinator that does not answer is left for the other one.
-async fn work_until_stopped(near: CoordinatorClient, far: CoordinatorClient, stop: Arc<AtomicBool>, done: Arc<AtomicU64>) {
+async fn work_until_stopped(
+    near: CoordinatorClient,
+    far: CoordinatorClient,
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+) {
     let mut worker = LeasingWorker::new(near);
     while !stop.load(Ordering::Relaxed) {
         let Ok(leases) = worker.lease_with_wait(2, WAIT_MS).await else {
@@ -246,7 +254,10 @@ async fn limits_hold_across_two_coordinators_while_one_is_killed() -> Result<()>
     let once = tasks.iter().all(|task| checker.completed.get(task) == Some(&1));
     ensure!(once && checker.completed.len() == TASKS, "{:?}", checker.completed);
     let by_http = done.load(Ordering::Relaxed);
-    print_notice(&format!("{by_http} of {TASKS} tasks ended through HTTP alone; at most {:?} ran", checker.peaks));
+    print_notice(&format!(
+        "{by_http} of {TASKS} tasks ended through HTTP alone; at most {:?} ran",
+        checker.peaks
+    ));
     let names = QUEUES.iter().map(|(queue, _)| format!("queue {queue}"));
     let mut names = names.chain(KEYS.iter().map(|(key, _)| format!("key {key}")));
     let missed = names.find(|name| checker.peaks.get(name).copied() != queue_or_key_limit(name));
@@ -262,7 +273,10 @@ async fn set_limit(world: &StoreFixture, queue: &QueueName, limit: u32) -> Resul
     let (stream, now) = (StreamId::Queue(queue.clone()), world.now());
     let (blobs, names) = (Vec::new(), Vec::new());
     let condition = AppendCondition::AtHead;
-    world.store.append(LogAppend { stream, condition, events: vec![event], blobs, required_blobs: names, now }).await?;
+    world
+        .store
+        .append(LogAppend { stream, condition, events: vec![event], blobs, required_blobs: names, now })
+        .await?;
     Ok(())
 }
 
@@ -278,7 +292,10 @@ async fn wait_for_waiter(raw: &mut RawConnection, event: &str) -> Result<()> {
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
          AND application_name = 'docket' AND wait_event_type = 'Lock' AND wait_event = '{event}'"
     );
-    wait_until("a session that waits for a lock", async || (raw.query_number(&sql).await.ok()? > 0).then_some(())).await
+    wait_until("a session that waits for a lock", async || {
+        (raw.query_number(&sql).await.ok()? > 0).then_some(())
+    })
+    .await
 }
 
 /// A position is its transaction's id. Here the end of a task has a later one than the transaction of another

@@ -8,8 +8,11 @@ use docket_schema::{
     run::{FailureKind, RunEvent, RunOutcome},
     task::TaskState,
 };
-use docket_tests::system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot};
-use docket_worker::bootstrap::{FailpointTiming, FailpointTarget, Failpoint};
+use docket_tests::system::{
+    CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+    acquire_scenario_slot,
+};
+use docket_worker::bootstrap::{Failpoint, FailpointTarget, FailpointTiming};
 use sqlx::Connection as _;
 
 /// What the model says in the first turn is too long for its event: it becomes a blob, which every later
@@ -76,7 +79,9 @@ async fn lost_blob_ends_the_run_with_its_reason() -> Result<()> {
     ensure!(view.task.state == TaskState::Discarded, "{:?}", view.task);
     ensure!(view.task.epoch.0 == 2 && view.task.failures == 1 && view.task.crashes == 0, "{:?}", view.task);
     let history = coordinator.run_history(view.task.last_run.context("a run")?).await?;
-    let Some(RunEvent::RunEnded(ended)) = history.events.last() else { anyhow::bail!("{}", history.format_kinds()) };
+    let Some(RunEvent::RunEnded(ended)) = history.events.last() else {
+        anyhow::bail!("{}", history.format_kinds())
+    };
     let RunOutcome::Failed { why: FailureKind::Environment, message } = &ended.result else {
         anyhow::bail!("{ended:?}")
     };

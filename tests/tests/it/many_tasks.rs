@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::{SubmitRequest, TaskQuery},
     event::TypedEvent as _,
     ids::{Seq, StreamId, TaskId},
     task::{TaskEvent, TaskSpec, TaskState},
-    api::{SubmitRequest, TaskQuery},
 };
 use docket_tests::{
     pg_cluster::PostgresCluster,
     system::{
-        CoordinatorProcess, WAIT_MAX, LeaseDuration, StoreLocation, SampleRepository, Signal, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot,
-        print_notice, send_signal,
+        CoordinatorProcess, LeaseDuration, SampleRepository, Signal, StoreLocation, WAIT_MAX, WorkerOptions,
+        WorkerProcess, acquire_scenario_slot, fresh_database, print_notice, send_signal,
     },
 };
 
@@ -96,7 +96,10 @@ async fn tell_running_task(coordinator: &CoordinatorProcess) -> Result<bool> {
 }
 
 /// Lets the workers work, and kills by the draws, until every task has ended. Gives the kills of run processes.
-async fn work_off_with_kills(coordinator: &mut CoordinatorProcess, workers: &mut [WorkerProcess]) -> Result<usize> {
+async fn work_off_with_kills(
+    coordinator: &mut CoordinatorProcess,
+    workers: &mut [WorkerProcess],
+) -> Result<usize> {
     let options = WorkerOptions { slots: SLOTS, ..WorkerOptions::default() };
     let deadline = tokio::time::Instant::now() + WAIT_MAX + WAIT_MAX;
     let (mut draws, mut kills, mut supervisor_died) = (RandomDraws(SEED), 0, false);

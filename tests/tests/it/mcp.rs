@@ -11,8 +11,8 @@ use docket_schema::{
     tool::RecoveryClass,
 };
 use docket_tests::system::{
-    CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, SampleRepository, Signal, TestProgram, WorkerProcess, WorkerOptions, acquire_scenario_slot, run_program, poll_until,
-    send_signal,
+    CoordinatorProcess, FinishedProcess, LeaseDuration, SampleRepository, Signal, StoreLocation, TestProgram,
+    WorkerOptions, WorkerProcess, acquire_scenario_slot, poll_until, run_program, send_signal,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -487,8 +487,10 @@ text = '{"verdict": "finish", "reason": "noted"}'
     ensure!(done.success(), "{done:?}");
     // Beside those, the runtime shows the reviewer what was changed.
     let of_models = |done: &&Value| !done["call"].as_str().is_some_and(|call| call.starts_with('r'));
-    let statuses: Vec<_> =
-        events_of_kind(&events, "ToolFinished").filter(of_models).map(|done| done["status"].clone()).collect();
+    let statuses: Vec<_> = events_of_kind(&events, "ToolFinished")
+        .filter(of_models)
+        .map(|done| done["status"].clone())
+        .collect();
     ensure!(statuses == ["refused", "ok"], "{statuses:?}");
     let diff = home.run_docket(&["diff", &id]).await?.into_stdout()?;
     ensure!(diff.contains("+yours") && !diff.contains("mine"), "{diff}");

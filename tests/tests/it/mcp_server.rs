@@ -5,7 +5,10 @@ use std::ffi::OsStr;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{run::RunEvent, task::TaskState};
-use docket_tests::system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, acquire_scenario_slot, wait_until};
+use docket_tests::system::{
+    CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram, WorkerOptions,
+    WorkerProcess, acquire_scenario_slot, wait_until,
+};
 use rmcp::{
     RoleClient, ServiceExt as _,
     model::{CallToolRequestParams, ContentBlock, JsonObject},
@@ -97,16 +100,21 @@ async fn mcp_client_submits_inspects_and_answers() -> Result<()> {
     let script = sample.write_script(SCRIPT)?;
     std::fs::create_dir_all(sample.path().join(".home"))?;
     std::fs::write(sample.path().join(".git/info/exclude"), ".home\n")?;
-    let agent =
-        McpClient::start(&coordinator, sample.path(), &[], &create_token(&coordinator, "agent", "submit").await?)
-            .await?;
+    let agent = McpClient::start(
+        &coordinator,
+        sample.path(),
+        &[],
+        &create_token(&coordinator, "agent", "submit").await?,
+    )
+    .await?;
     let names = agent.list_tools().await?;
     ensure!(names.len() == 8 && names.iter().filter(|(_, reads)| *reads).count() == 4, "{names:?}");
 
     // A script is nothing an agent can give, so the blocked task is submitted beside it; its own has no such model.
     let (refused, is_error) = agent.call_tool("docket_submit", json!({ "task": "Paint the door" })).await?;
     ensure!(is_error && refused.contains("no model"), "{refused}");
-    let (wrong, is_error) = agent.call_tool("docket_submit", json!({ "task": "x", "colour": "blue" })).await?;
+    let (wrong, is_error) =
+        agent.call_tool("docket_submit", json!({ "task": "x", "colour": "blue" })).await?;
     ensure!(is_error && wrong.contains("colour"), "{wrong}");
     let model = "openai:none";
     // Nobody takes it there, so it does not end between two calls.

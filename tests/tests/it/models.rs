@@ -10,10 +10,13 @@ use docket_schema::{
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot, wait_until},
+    system::{
+        CoordinatorProcess, LeaseDuration, RunHistory, SampleRepository, StoreLocation, WorkerOptions,
+        WorkerProcess, acquire_scenario_slot, wait_until,
+    },
 };
 use docket_worker::{
-    bootstrap::{FailpointTiming, FailpointTarget, Failpoint},
+    bootstrap::{Failpoint, FailpointTarget, FailpointTiming},
     model::{ModelProvider, ScriptedModel},
 };
 use serde_json::Value;
@@ -46,7 +49,11 @@ pub(crate) struct ModelFixture {
 
 impl ModelFixture {
     /// A server with these scripts by model, and a worker with these settings.
-    pub(crate) async fn new(provider: ModelProvider, scripts: &[(&str, &str)], settings: &str) -> Result<Self> {
+    pub(crate) async fn new(
+        provider: ModelProvider,
+        scripts: &[(&str, &str)],
+        settings: &str,
+    ) -> Result<Self> {
         let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
         let mut by_model = BTreeMap::new();
         for (name, script) in scripts {
@@ -56,7 +63,8 @@ impl ModelFixture {
         // Whoever submits and whoever works know the same prices.
         std::fs::write(coordinator.home().join("docket.toml"), price_settings())?;
         let settings = format!("{settings}\n{}", price_settings());
-        let worker = WorkerProcess::start(&coordinator, &WorkerOptions { settings, ..Default::default() }).await?;
+        let worker =
+            WorkerProcess::start(&coordinator, &WorkerOptions { settings, ..Default::default() }).await?;
         Ok(Self { coordinator, server, worker, provider })
     }
 
@@ -145,7 +153,11 @@ async fn check_explore_model(provider: ModelProvider) -> Result<()> {
     let stage = ModelFixture::new(provider, &[("cheap", CHEAP), ("main", MAIN)], "").await?;
     let task = stage.submit_and_wait(&["--explore-model", "@cheap"]).await?;
     ensure!(task.state == TaskState::Completed, "{task:?}\n{}", stage.worker.log_tail());
-    ensure!(stage.requested_models()? == ["cheap", "cheap", "main", "main"], "{:?}", stage.requested_models()?);
+    ensure!(
+        stage.requested_models()? == ["cheap", "cheap", "main", "main"],
+        "{:?}",
+        stage.requested_models()?
+    );
     let history = stage.verified_history(&task).await?;
     let mut sum = 0;
     for (asked, answered) in model_calls(&history) {
@@ -205,7 +217,8 @@ async fn interrupted_call_is_repeated_with_the_same_model() -> Result<()> {
     let asked = stage.requested_models()?.split_off(usize::try_from(before)?);
     // They died before they asked: nobody is asked twice.
     ensure!(asked == ["cheap", "cheap", "main", "main"], "{asked:?}");
-    let bounds: Vec<Option<u32>> = model_calls(&history).iter().map(|(asked, _)| asked.output_tokens_max).collect();
+    let bounds: Vec<Option<u32>> =
+        model_calls(&history).iter().map(|(asked, _)| asked.output_tokens_max).collect();
     ensure!(bounds[3].is_some(), "{bounds:?}");
     stage.shut_down().await
 }
@@ -245,14 +258,19 @@ calls = [{ name = "run_command", args = { command = "echo 3 >> a.txt" } }]
 "#;
     let scripts = [("main", main), ("spare", spare)];
     let stage =
-        ModelFixture::new(ModelProvider::OpenAi, &scripts, "[run]\nfallback_after = 2\nfallback_turns = 1\n").await?;
+        ModelFixture::new(ModelProvider::OpenAi, &scripts, "[run]\nfallback_after = 2\nfallback_turns = 1\n")
+            .await?;
     let task = stage.submit_and_wait(&["--fallback-model", "@spare"]).await?;
     ensure!(task.state == TaskState::Completed && task.runs == 1, "{task:?}\n{}", stage.worker.log_tail());
     // Two overloads, then the other; after its turn one attempt; and back.
     let expected = ["main", "main", "main", "spare", "main", "spare", "main"];
     ensure!(stage.requested_models()? == expected, "{:?}", stage.requested_models()?);
     let history = stage.verified_history(&task).await?;
-    ensure!(history.count_kind("ModelFailed") == 3 && history.count_kind("ModelAnswered") == 4, "{}", history.format_kinds());
+    ensure!(
+        history.count_kind("ModelFailed") == 3 && history.count_kind("ModelAnswered") == 4,
+        "{}",
+        history.format_kinds()
+    );
     let run = task.last_run.context("a run")?.to_string();
     ensure!(stage.coordinator.run_docket(&["cat", &run, "a.txt"]).await?.into_stdout()? == "1\n2\n3\n");
     stage.shut_down().await
@@ -284,7 +302,11 @@ calls = [{ name = "run_command", args = { command = "sleep 1.2; echo {{turn}} > 
         ensure!(message.contains(said), "{flag} {value}: {message}");
         // Another run would spend it again.
         ensure!(task.state == TaskState::Discarded && task.runs == 1, "{flag}: {task:?}");
-        ensure!(stage.server.call_count() == before + 1, "{flag}: {} calls", stage.server.call_count() - before);
+        ensure!(
+            stage.server.call_count() == before + 1,
+            "{flag}: {} calls",
+            stage.server.call_count() - before
+        );
         stage.verified_history(&task).await?;
     }
     // Whoever goes on with it gives it another.
@@ -422,7 +444,11 @@ async fn check_faults_are_survived(provider: ModelProvider) -> Result<()> {
     // What the provider asks for is kept, within a quarter of a second; else a wait of our own; no wait helps the last.
     ensure!(failed[0].1.is_some_and(|ms| (120..=370).contains(&ms)), "{failed:?}");
     ensure!(failed[1..7].iter().all(|(_, ms)| ms.is_some_and(|ms| ms <= 500)), "{failed:?}");
-    ensure!(failed[7].1.is_none() && history.count_kind("Compacted") == 1, "{failed:?} {}", history.format_kinds());
+    ensure!(
+        failed[7].1.is_none() && history.count_kind("Compacted") == 1,
+        "{failed:?} {}",
+        history.format_kinds()
+    );
     // Nothing was done twice: four lines, of which three came behind a broken answer.
     let run = task.last_run.context("a run")?.to_string();
     let file = stage.coordinator.run_docket(&["cat", &run, "a.txt"]).await?.into_stdout()?;
@@ -480,7 +506,11 @@ text = "Done."
             let task = stage.submit_and_wait(&["--attempts", "1"]).await?;
             let message = task.message.clone().unwrap_or_default();
             ensure!(task.state == TaskState::Discarded && message.contains(told), "{task:?}");
-            ensure!(stage.server.call_count() == 1, "{provider:?} {told}: {} calls", stage.server.call_count());
+            ensure!(
+                stage.server.call_count() == 1,
+                "{provider:?} {told}: {} calls",
+                stage.server.call_count()
+            );
             stage.shut_down().await?;
         }
     }

@@ -16,7 +16,8 @@ use docket_schema::{
     tool::RecoveryClass,
 };
 use docket_tests::system::{
-    CoordinatorProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, Signal, WorkerProcess, WorkerOptions, acquire_scenario_slot, poll_until, send_signal,
+    CoordinatorProcess, LeaseDuration, RunHistory, SampleRepository, Signal, StoreLocation, WorkerOptions,
+    WorkerProcess, acquire_scenario_slot, poll_until, send_signal,
 };
 
 /// Request lines that a server got.
@@ -114,8 +115,10 @@ text = "Done."
     let history = coordinator.run_history(run).await?;
     history.verify(coordinator.client()).await?;
 
-    let request =
-        coordinator.run_docket(&["replay", &run.to_string(), "--turn", "1", "--request"]).await?.into_stdout()?;
+    let request = coordinator
+        .run_docket(&["replay", &run.to_string(), "--turn", "1", "--request"])
+        .await?
+        .into_stdout()?;
     ensure!(request.contains(&format!("names: {listed}, *.example.org.")), "{request}");
     let classes: Vec<RecoveryClass> = tool_intents(&history).iter().map(|intent| intent.class).collect();
     use RecoveryClass::{External, Workspace};
@@ -165,8 +168,9 @@ text = "Done."
     let script = sample.write_script(&script)?;
     let args = ["--model", "scripted:net", "--script", script.to_str().context("UTF-8")?];
     let (task, _) = sample.submit(&coordinator, &args).await?;
-    let reached =
-        poll_until("a request that came through", || (!asked.lock().expect("whole").is_empty()).then_some(()));
+    let reached = poll_until("a request that came through", || {
+        (!asked.lock().expect("whole").is_empty()).then_some(())
+    });
     reached.await.with_context(|| worker.log_tail())?;
     send_signal(*worker.run_processes().first().context("a run process")?, Signal::SIGKILL);
     let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;

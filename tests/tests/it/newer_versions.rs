@@ -11,7 +11,10 @@ use docket_schema::{
 };
 use docket_tests::{
     pg_cluster::PostgresCluster,
-    system::{CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, TestProgram, fresh_database, acquire_scenario_slot, run_program},
+    system::{
+        CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, TestProgram,
+        acquire_scenario_slot, fresh_database, run_program,
+    },
 };
 use sqlx::Connection as _;
 
@@ -96,7 +99,10 @@ async fn check_is_refused(home: &Path, env: &[(&str, &std::ffi::OsStr)], command
 async fn later_database_schema_is_refused_with_exit_code_7() -> Result<()> {
     let _room = acquire_scenario_slot().await;
     let home = tempfile::tempdir()?;
-    CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?.end_and_check().await?;
+    CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual)
+        .await?
+        .end_and_check()
+        .await?;
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(home.path().join("docket.db"));
     let mut later = sqlx::SqliteConnection::connect_with(&options).await?;
     sqlx::raw_sql(LATER).execute(&mut later).await?;
@@ -112,7 +118,9 @@ async fn later_database_schema_is_refused_with_exit_code_7() -> Result<()> {
     check_is_refused(home.path(), &env, &commands).await?;
 
     let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
-    let StoreLocation::Postgres(url) = fresh_database(&cluster).await? else { anyhow::bail!("no PostgreSQL") };
+    let StoreLocation::Postgres(url) = fresh_database(&cluster).await? else {
+        anyhow::bail!("no PostgreSQL")
+    };
     let home = tempfile::tempdir()?;
     let place = StoreLocation::Postgres(url.clone());
     CoordinatorProcess::start_in(home.path(), place, LeaseDuration::Usual).await?.end_and_check().await?;

@@ -8,15 +8,15 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::{DeliveryState, DeliveryView, NotificationQuery, NotificationView, TestNotificationRequest},
     ids::{NotificationId, TaskId},
     task::TaskState,
-    api::{DeliveryState, DeliveryView, NotificationQuery, NotificationView, TestNotificationRequest},
 };
 use docket_tests::{
     pg_cluster::PostgresCluster,
     system::{
-        CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot,
-        run_program, wait_until,
+        CoordinatorProcess, FinishedProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram,
+        WorkerOptions, WorkerProcess, acquire_scenario_slot, fresh_database, run_program, wait_until,
     },
 };
 use receiver::{HookReply, ReceivedRequest, WebhookReceiver};
@@ -115,7 +115,12 @@ fn is_in_state(state: DeliveryState) -> impl Fn(&DeliveryView) -> bool {
     move |one| one.state == state
 }
 
-async fn import_batch(to: &CoordinatorProcess, scripts: &NotifyScripts, lines: &[Value], more: &[&str]) -> Result<()> {
+async fn import_batch(
+    to: &CoordinatorProcess,
+    scripts: &NotifyScripts,
+    lines: &[Value],
+    more: &[&str],
+) -> Result<()> {
     let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
     let file = scripts.write_script("todo.jsonl", &lines.join("\n"))?;
     let repo = scripts.sample.path().to_str().context("UTF-8")?;
@@ -140,7 +145,8 @@ async fn check_each_kind_is_sent_once(place: StoreLocation) -> Result<()> {
     let scripts = NotifyScripts::new()?;
 
     let asks = scripts.submit_task(&coordinator, ASKS, &[]).await?;
-    let blocked = receiver.wait_for_request("all", "a blocked task", |got| got.kind() == "task.blocked").await;
+    let blocked =
+        receiver.wait_for_request("all", "a blocked task", |got| got.kind() == "task.blocked").await;
     let blocked = blocked.with_context(|| format!("{}\n{}", coordinator.log_tail(), worker.log_tail()))?;
     let view = coordinator.client().get_task(asks).await?;
     let run = view.task.run.context("the run that asks")?;
@@ -157,7 +163,10 @@ async fn check_each_kind_is_sent_once(place: StoreLocation) -> Result<()> {
 
     let fails = scripts.submit_failing(&coordinator).await?;
     let failed = receiver.wait_for_request("all", "a failed task", |got| got.kind() == "task.failed").await?;
-    ensure!(*failed.data_field("task") == fails.to_string() && *failed.data_field("reason") == "failures", "{failed:?}");
+    ensure!(
+        *failed.data_field("task") == fails.to_string() && *failed.data_field("reason") == "failures",
+        "{failed:?}"
+    );
     let message = coordinator.client().get_task(fails).await?.task.message.context("why it failed")?;
     ensure!(*failed.data_field("message") == message.as_str(), "{failed:?}");
 
@@ -169,25 +178,43 @@ async fn check_each_kind_is_sent_once(place: StoreLocation) -> Result<()> {
         json!({ "key": "b", "text": "Fails", "script": fails_file, "turns": 2, "attempts": 1 }),
     ];
     import_batch(&coordinator, &scripts, &lines, &["--batch", "mixed"]).await?;
-    let finished = receiver.wait_for_request("batches", "a batch's end", |got| got.kind() == "batch.finished").await?;
+    let finished =
+        receiver.wait_for_request("batches", "a batch's end", |got| got.kind() == "batch.finished").await?;
     let counts = json!({ "all": 2, "completed": 1, "cancelled": 0, "discarded": 1 });
-    ensure!(*finished.data_field("tasks") == counts && *finished.data_field("batch_name") == "mixed", "{finished:?}");
+    ensure!(
+        *finished.data_field("tasks") == counts && *finished.data_field("batch_name") == "mixed",
+        "{finished:?}"
+    );
     lines.push(json!({ "key": "c", "text": "Works too", "script": works }));
     import_batch(&coordinator, &scripts, &lines, &["--batch", "mixed"]).await?;
-    let again = receiver.wait_for_request("batches", "its end again", |got| *got.data_field("tasks") != counts).await?;
-    ensure!(again.data_field("tasks")["all"] == 3 && again.data_field("tasks")["completed"] == 2, "{again:?}");
+    let again = receiver
+        .wait_for_request("batches", "its end again", |got| *got.data_field("tasks") != counts)
+        .await?;
+    ensure!(
+        again.data_field("tasks")["all"] == 3 && again.data_field("tasks")["completed"] == 2,
+        "{again:?}"
+    );
 
     let spends = [json!({ "budget": { "tokens": 1000 } }), json!({ "text": "Costs", "script": works })];
     import_batch(&coordinator, &scripts, &spends, &["--batch", "dear"]).await?;
-    let spent = receiver.wait_for_request("all", "a spent budget", |got| got.kind() == "budget.spent").await?;
-    ensure!(*spent.data_field("batch_name") == "dear" && spent.data_field("budget")["tokens"] == 1000, "{spent:?}");
-    ensure!(spent.data_field("message").as_str().is_some_and(|words| words.contains("1000 tokens")), "{spent:?}");
+    let spent =
+        receiver.wait_for_request("all", "a spent budget", |got| got.kind() == "budget.spent").await?;
+    ensure!(
+        *spent.data_field("batch_name") == "dear" && spent.data_field("budget")["tokens"] == 1000,
+        "{spent:?}"
+    );
+    ensure!(
+        spent.data_field("message").as_str().is_some_and(|words| words.contains("1000 tokens")),
+        "{spent:?}"
+    );
 
     // What comes back from the archive tells of nothing new: another failure, after it, is the next that is told.
     coordinator.run_docket(&["archive", "--older-than", "0h"]).await?.into_stdout()?;
     coordinator.run_docket(&["archive", "restore", &fails.to_string()]).await?.into_stdout()?;
     let last = scripts.submit_failing(&coordinator).await?;
-    receiver.wait_for_request("all", "the last failure", |got| *got.data_field("task") == last.to_string()).await?;
+    receiver
+        .wait_for_request("all", "the last failure", |got| *got.data_field("task") == last.to_string())
+        .await?;
     let settled = wait_until("all are told", async || {
         let all = list_notifications(&coordinator).await.ok()?;
         let delivered = |one: &DeliveryView| one.state == DeliveryState::Delivered;
@@ -251,7 +278,8 @@ async fn refused_delivery_is_retried_dead_lettered_and_retried_manually() -> Res
     receiver.set_reply("slow", HookReply::Never);
     let home = tempfile::tempdir()?;
     write_settings(home.path(), &text)?;
-    let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let coordinator =
+        CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let id = send_test(&coordinator).await?;
     let of = |target| (id, target);
 
@@ -303,7 +331,8 @@ async fn refused_delivery_is_retried_dead_lettered_and_retried_manually() -> Res
     let text = id.to_string();
     let short = &text[text.len() - 8..];
     for target in ["bad", "busy"] {
-        let said = coordinator.run_docket(&["notify", "retry", short, "--target", target]).await?.into_stdout()?;
+        let said =
+            coordinator.run_docket(&["notify", "retry", short, "--target", target]).await?.into_stdout()?;
         ensure!(said.contains(target), "{said}");
         wait_for_delivery(&coordinator, of(target), is_in_state(DeliveryState::Delivered)).await?;
     }
@@ -348,7 +377,8 @@ async fn killed_coordinator_loses_no_notification_and_resends_the_same() -> Resu
         home.path(),
         &webhook_settings(port, "ops", "retry_first_ms = 100\nretry_most_ms = 300\nattempts_max = 100"),
     )?;
-    let mut coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Short).await?;
+    let mut coordinator =
+        CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Short).await?;
 
     // Recorded and not sent: nobody listens. Killed then, it is told after.
     let id = send_test(&coordinator).await?;
@@ -368,7 +398,8 @@ async fn killed_coordinator_loses_no_notification_and_resends_the_same() -> Resu
     receiver.set_reply("ops", HookReply::Status(204, ""));
     coordinator.restart().await?;
     wait_for_delivery(&coordinator, (id.parse()?, "ops"), is_in_state(DeliveryState::Delivered)).await?;
-    let twice: Vec<ReceivedRequest> = receiver.received("ops").into_iter().filter(|got| got.id == id).collect();
+    let twice: Vec<ReceivedRequest> =
+        receiver.received("ops").into_iter().filter(|got| got.id == id).collect();
     ensure!(twice.len() == 2 && twice[0].body == twice[1].body, "the same, again: {twice:?}");
     ensure!(twice.iter().all(|got| got.is_signed_by(NEW).unwrap_or(false)), "{twice:?}");
 
@@ -382,14 +413,20 @@ async fn killed_coordinator_loses_no_notification_and_resends_the_same() -> Resu
     ensure!(ended.task.state == TaskState::Discarded, "{ended:?}");
     write_settings(home.path(), &webhook_settings(port, "ops", ""))?;
     coordinator.restart().await?;
-    let told = receiver.wait_for_request("ops", "a failure of before", |got| got.kind() == "task.failed").await?;
+    let told =
+        receiver.wait_for_request("ops", "a failure of before", |got| got.kind() == "task.failed").await?;
     ensure!(*told.data_field("task") == fails.to_string(), "{told:?}");
 
     // Of what was before anybody was ever told, nobody is: a target that is added gets what comes.
-    write_settings(home.path(), &[webhook_settings(port, "ops", ""), webhook_settings(port, "new", "")].concat())?;
+    write_settings(
+        home.path(),
+        &[webhook_settings(port, "ops", ""), webhook_settings(port, "new", "")].concat(),
+    )?;
     coordinator.restart().await?;
     let next = scripts.submit_failing(&coordinator).await?;
-    receiver.wait_for_request("new", "the next failure", |got| *got.data_field("task") == next.to_string()).await?;
+    receiver
+        .wait_for_request("new", "the next failure", |got| *got.data_field("task") == next.to_string())
+        .await?;
     ensure!(receiver.received("new").len() == 1, "{:?}", receiver.received("new"));
     coordinator.end_and_check().await
 }
@@ -447,7 +484,8 @@ async fn command_target_gets_stdin_and_is_ended_in_time() -> Result<()> {
         "[[notify]]\nname = \"absent\"\ncommand = [\"/none/such\"]\nattempts_max = 1\n".to_owned(),
     ];
     write_settings(home.path(), &text.concat())?;
-    let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let coordinator =
+        CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let id = send_test(&coordinator).await?;
     wait_for_delivery(&coordinator, (id, "ok"), is_in_state(DeliveryState::Delivered)).await?;
     let body: Value = serde_json::from_slice(&std::fs::read(&told)?)?;

@@ -7,10 +7,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::{ids::BatchId, task::TaskSpec, api::SubmitRequest};
+use docket_schema::{api::SubmitRequest, ids::BatchId, task::TaskSpec};
 use docket_tests::system::{
-    CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, has_python_modules, acquire_scenario_slot, run_with_input_within,
-    print_notice,
+    CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram, WorkerOptions,
+    WorkerProcess, acquire_scenario_slot, has_python_modules, print_notice, run_with_input_within,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -42,7 +42,8 @@ async fn schemathesis_finds_no_undocumented_answers() -> Result<()> {
     let _room = acquire_scenario_slot().await;
     // It tries wrong tokens as well, faster than a person would.
     let env = [("DOCKET_AUTH_FAILURES_PER_MINUTE", "1000000")];
-    let coordinator = CoordinatorProcess::start_with_env(StoreLocation::HomeFolder, LeaseDuration::Usual, &env).await?;
+    let coordinator =
+        CoordinatorProcess::start_with_env(StoreLocation::HomeFolder, LeaseDuration::Usual, &env).await?;
     let worker = WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?;
     let sample = SampleRepository::new(&[("a.txt", "one\n")])?;
     let script = sample.write_script(SCRIPT)?;
@@ -68,7 +69,8 @@ async fn schemathesis_finds_no_undocumented_answers() -> Result<()> {
     let report_at = report.to_str().context("UTF-8")?;
     let args = ["-c", PROGRAM, "--no-color", "run", &document, "-H", &bearer];
     let args = [&args[..], &["--report", "ndjson", "--report-ndjson-path", report_at]].concat();
-    let finished = run_with_input_within(ALL_REQUESTS, TestProgram::Python, place.path(), (&[], &args), b"").await?;
+    let finished =
+        run_with_input_within(ALL_REQUESTS, TestProgram::Python, place.path(), (&[], &args), b"").await?;
     ensure!(finished.success(), "{}\n{}\n{}", finished.stdout, finished.stderr, coordinator.log_tail());
     let asked = requests_by_operation(&std::fs::read_to_string(&report)?)?;
     let requests: usize = asked.values().sum();

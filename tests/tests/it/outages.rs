@@ -10,12 +10,15 @@ use docket_schema::{
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{RunHistory, RunningProcess, SampleRepository, Signal, DocketTerminal, TestProgram, acquire_scenario_slot, run_program, send_signal, wait_until},
+    system::{
+        DocketTerminal, RunHistory, RunningProcess, SampleRepository, Signal, TestProgram,
+        acquire_scenario_slot, run_program, send_signal, wait_until,
+    },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 use serde_json::{Value, json};
 
-use crate::models::{PROTOCOLS, ModelFixture, price_settings};
+use crate::models::{ModelFixture, PROTOCOLS, price_settings};
 
 const MAIN: &str = r#"
 [[turns]]
@@ -70,7 +73,11 @@ async fn missing_explore_model_is_skipped() -> Result<()> {
         let _room = acquire_scenario_slot().await;
         let stage = ModelFixture::new(provider, &[("main", MAIN)], "").await?;
         let task = stage.submit_and_wait(&["--explore-model", "@nowhere"]).await?;
-        ensure!(task.state == TaskState::Completed && task.runs == 1, "{task:?}\n{}", stage.worker.log_tail());
+        ensure!(
+            task.state == TaskState::Completed && task.runs == 1,
+            "{task:?}\n{}",
+            stage.worker.log_tail()
+        );
         ensure!(stage.requested_models()? == ["nowhere", "main", "main"], "{:?}", stage.requested_models()?);
         let history = stage.verified_history(&task).await?;
         let failed = model_failures(&history);
@@ -88,7 +95,11 @@ async fn missing_main_model_ends_the_task_at_once() -> Result<()> {
         let _room = acquire_scenario_slot().await;
         let stage = ModelFixture::new(provider, &[("spare", MAIN)], "").await?;
         let task = stage.submit_and_wait(&["--attempts", "3"]).await?;
-        ensure!(task.state == TaskState::Discarded && task.runs == 1, "{task:?}\n{}", stage.worker.log_tail());
+        ensure!(
+            task.state == TaskState::Discarded && task.runs == 1,
+            "{task:?}\n{}",
+            stage.worker.log_tail()
+        );
         let message = task.message.clone().unwrap_or_default();
         let told = ["model: main", "check the model's name", "docket retry"];
         ensure!(told.iter().all(|word| message.contains(word)), "{message}");
@@ -115,7 +126,8 @@ text = "Done."
 fault = { kind = "overloaded", times = 5 }
 "#;
     let stage =
-        ModelFixture::new(ModelProvider::Anthropic, &[("main", script)], "[run]\nmodel_attempts_max = 2\n").await?;
+        ModelFixture::new(ModelProvider::Anthropic, &[("main", script)], "[run]\nmodel_attempts_max = 2\n")
+            .await?;
     let sample = SampleRepository::new(&[("a", "")])?;
     let args = ["--model", "openai:template", "--queue", "template", "--tests", "test -e a.txt"];
     let (template, mut spec) = sample.submit(&stage.coordinator, &args).await?;
@@ -138,7 +150,11 @@ fault = { kind = "overloaded", times = 5 }
             _ => None,
         })
         .collect();
-    ensure!(rests == [1, 2] && history.count_kind("ModelAnswered") == 2, "{rests:?} {}", history.format_kinds());
+    ensure!(
+        rests == [1, 2] && history.count_kind("ModelAnswered") == 2,
+        "{rests:?} {}",
+        history.format_kinds()
+    );
     let requests = stage.server.requests();
     ensure!(requests.len() == 7 && requests[1..].iter().all(|request| request.body == requests[1].body));
     stage.shut_down().await
@@ -183,9 +199,14 @@ text = "Done, by the other."
         let _room = acquire_scenario_slot().await;
         let main = main(fault);
         let scripts = [("main", main.as_str()), ("spare", spare)];
-        let stage = ModelFixture::new(ModelProvider::Anthropic, &scripts, &format!("[run]\n{settings}\n")).await?;
+        let stage =
+            ModelFixture::new(ModelProvider::Anthropic, &scripts, &format!("[run]\n{settings}\n")).await?;
         let task = stage.submit_and_wait(&["--fallback-model", "@spare"]).await?;
-        ensure!(task.state == TaskState::Completed && task.runs == 1, "{task:?}\n{}", stage.worker.log_tail());
+        ensure!(
+            task.state == TaskState::Completed && task.runs == 1,
+            "{task:?}\n{}",
+            stage.worker.log_tail()
+        );
         let expected: Vec<&str> = expected.into_iter().filter(|name| !name.is_empty()).collect();
         ensure!(stage.requested_models()? == expected, "{fault}: {:?}", stage.requested_models()?);
         stage.verified_history(&task).await?;
@@ -271,7 +292,11 @@ fault = { kind = "unstreamed" }
         let task = stage.submit_and_wait(&[]).await?;
         ensure!(task.state == TaskState::Completed, "{provider:?} {task:?}\n{}", stage.worker.log_tail());
         let history = stage.verified_history(&task).await?;
-        ensure!(history.count_kind("ModelFailed") == 0 && stage.server.call_count() == 2, "{}", history.format_kinds());
+        ensure!(
+            history.count_kind("ModelFailed") == 0 && stage.server.call_count() == 2,
+            "{}",
+            history.format_kinds()
+        );
         let counted = history.events.iter().all(|event| match event {
             RunEvent::ModelAnswered(e) => e.usage.input_tokens > 0,
             _ => true,
@@ -405,10 +430,14 @@ fault = { kind = "overloaded", times = 3 }
         .collect();
     let server = ModelServer::start_by_model(scripts?).await?;
     let home = tempfile::tempdir()?;
-    std::fs::write(home.path().join("docket.toml"), format!("[run]\nmodel_attempts_max = 2\n{}", price_settings()))?;
+    std::fs::write(
+        home.path().join("docket.toml"),
+        format!("[run]\nmodel_attempts_max = 2\n{}", price_settings()),
+    )?;
     let sample = SampleRepository::new(&[("a", "")])?;
     let (repo, url) = (sample.path().to_str().context("UTF-8")?, server.base_url(ModelProvider::OpenAi));
-    let env = [("DOCKET_HOME", home.path().as_os_str()), ("OPENAI_API_KEY", OsStr::new(ModelServer::DEFAULT_KEY))];
+    let env =
+        [("DOCKET_HOME", home.path().as_os_str()), ("OPENAI_API_KEY", OsStr::new(ModelServer::DEFAULT_KEY))];
     let start = |name: &str| {
         let model = format!("openai:{name}");
         let args = ["run", "Do it", "--repo", repo, "--model", &model, "--base-url", &url];
@@ -419,7 +448,11 @@ fault = { kind = "overloaded", times = 3 }
     terminal.wait_for_text("next try at").await?;
     terminal.wait_for_text("and `docket up` continues it").await?;
     let status = terminal.wait().await?;
-    ensure!(status.success() && terminal.full_output().contains("a.txt"), "{status}: {}", terminal.full_output());
+    ensure!(
+        status.success() && terminal.full_output().contains("a.txt"),
+        "{status}: {}",
+        terminal.full_output()
+    );
 
     let mut terminal = start("spare")?;
     terminal.wait_for_text("waiting for the model's provider since").await?;
@@ -432,7 +465,11 @@ fault = { kind = "overloaded", times = 3 }
     let up_env = [env[1], ("DOCKET_BASE_URLS", OsStr::new("http://127.0.0.1:*"))];
     let (up, _) = RunningProcess::start_docket("up", home.path(), &up_env, &args).await?;
     let row = wait_until("the end of the task that was left", async || {
-        let rows = run_program(TestProgram::Docket, home.path(), &env[..1], &["ps", "--json"]).await.ok()?.into_stdout().ok()?;
+        let rows = run_program(TestProgram::Docket, home.path(), &env[..1], &["ps", "--json"])
+            .await
+            .ok()?
+            .into_stdout()
+            .ok()?;
         let mut rows = rows.lines().filter_map(|row| serde_json::from_str::<Value>(row).ok());
         rows.find(|row| row["model"] == "openai:spare" && row["state"] == "completed")
     });

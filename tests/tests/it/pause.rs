@@ -13,8 +13,8 @@ use docket_tests::{
     model_server::ModelServer,
     pg_cluster::PostgresCluster,
     system::{
-        CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot, run_program, poll_until,
-        wait_until,
+        CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram, WorkerOptions,
+        WorkerProcess, acquire_scenario_slot, fresh_database, poll_until, run_program, wait_until,
     },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
@@ -67,7 +67,8 @@ impl PauseFixture {
     /// The workspace of the run that is in the middle of its second turn.
     async fn middle_workspace(&self) -> Result<PathBuf> {
         let is_in_it = |folder: &PathBuf| folder.join("middle").exists();
-        let found = poll_until("a command in its middle", || self.worker.workspaces().into_iter().find(is_in_it));
+        let found =
+            poll_until("a command in its middle", || self.worker.workspaces().into_iter().find(is_in_it));
         found.await.with_context(|| self.worker.log_tail())
     }
 

@@ -4,13 +4,16 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
     content::Content,
     ids::QueueName,
-    run::{RunEvent, ToolStatus, PolicyVerdict},
+    run::{PolicyVerdict, RunEvent, ToolStatus},
     task::TaskState,
 };
 use docket_tests::{
     model_server::ModelServer,
     pg_cluster::PostgresCluster,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot, wait_until},
+    system::{
+        CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+        acquire_scenario_slot, fresh_database, wait_until,
+    },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 
@@ -58,7 +61,8 @@ async fn denied_calls_are_recorded_and_asked_calls_wait_for_a_person() -> Result
     let options =
         WorkerOptions { queue: Some(queue.clone()), settings: POLICY.to_owned(), ..WorkerOptions::default() };
     let worker = WorkerProcess::start(&coordinator, &options).await?;
-    let task = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::Anthropic, "x")).await?;
+    let task =
+        coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::Anthropic, "x")).await?;
     let blocked = wait_until("a run that asks", async || {
         let record = coordinator.client().get_task(task).await.ok()?.task;
         (record.state == TaskState::Blocked || record.state.is_ended()).then_some(record)
@@ -117,7 +121,8 @@ async fn check_permission_answers(place: StoreLocation) -> Result<()> {
     let options =
         WorkerOptions { queue: Some(queue.clone()), settings: POLICY.to_owned(), ..WorkerOptions::default() };
     let worker = WorkerProcess::start(&coordinator, &options).await?;
-    let task = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::Anthropic, "x")).await?;
+    let task =
+        coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::Anthropic, "x")).await?;
     let rests = async || {
         wait_until("a run that asks", async || {
             let record = coordinator.client().get_task(task).await.ok()?.task;

@@ -4,8 +4,9 @@ use docket_coordinator::store::{StoreError, postgres};
 use docket_schema::ids::{Epoch, Seq, StreamId};
 use docket_tests::{
     conformance::{
-        TestDatabase, DatabaseKind, StoreFixture, run_all,
+        DatabaseKind, StoreFixture, TestDatabase,
         fixture::{note_event, task_spec},
+        run_all,
     },
     pg_cluster::PostgresCluster,
     pooler::PgBouncer,
@@ -37,8 +38,12 @@ async fn pooler_death_loses_and_duplicates_nothing() {
                 if n % 60 == 30 {
                     at.send(n).await.expect("somebody waits");
                 }
-                head =
-                    world.append(lease.run, head, Epoch(1), vec![note_event(n)]).await.expect("appends").head.seq;
+                head = world
+                    .append(lease.run, head, Epoch(1), vec![note_event(n)])
+                    .await
+                    .expect("appends")
+                    .head
+                    .seq;
                 if n % 10 == 0 {
                     world.submit(task_spec("meanwhile")).await;
                 }

@@ -5,7 +5,10 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{ids::QueueName, task::TaskState};
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot},
+    system::{
+        CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+        acquire_scenario_slot,
+    },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 use serde_json::Value;
@@ -21,7 +24,9 @@ fn collect_texts(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Array(all) => all.iter().map(collect_texts).collect::<Vec<_>>().join("\n"),
-        Value::Object(fields) => fields.get("text").or(fields.get("content")).map_or_else(String::new, collect_texts),
+        Value::Object(fields) => {
+            fields.get("text").or(fields.get("content")).map_or_else(String::new, collect_texts)
+        }
         _ => String::new(),
     }
 }
@@ -50,7 +55,8 @@ async fn tasks_on_one_tree_share_an_identical_prompt_prefix() -> Result<()> {
     for text in ["Mend the rounding.", "Refactor the prices and migrate all of it to a new store."] {
         let mut spec = spec.clone();
         (spec.title, spec.text) = (text.to_owned(), text.to_owned());
-        let task = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::Anthropic, "x")).await?;
+        let task =
+            coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::Anthropic, "x")).await?;
         let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
         ensure!(view.task.state == TaskState::Completed, "{:?}", view.task.message);
         runs.push(view.task.last_run.context("a run")?);
@@ -140,7 +146,11 @@ async fn run_with_required_files_and_passing_tests_ends_early() -> Result<()> {
     ensure!(server.call_count() == 2, "{} calls", server.call_count());
     let history = coordinator.run_history(view.task.last_run.context("a run")?).await?;
     let checks = history.count_kind("GateFinished");
-    ensure!(checks >= 2, "what is required and the tests are checked all the same: {}", history.format_kinds());
+    ensure!(
+        checks >= 2,
+        "what is required and the tests are checked all the same: {}",
+        history.format_kinds()
+    );
     history.verify(coordinator.client()).await?;
     worker.drain().await?;
     coordinator.end_and_check().await

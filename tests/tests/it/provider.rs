@@ -2,14 +2,17 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::WhyKind,
     ids::{QueueName, RunId},
     run::RunEvent,
     task::{TaskBlockedReason, TaskRecord, TaskState},
-    api::WhyKind,
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, acquire_scenario_slot, run_program, wait_until},
+    system::{
+        CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram, WorkerOptions,
+        WorkerProcess, acquire_scenario_slot, run_program, wait_until,
+    },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 
@@ -30,7 +33,10 @@ text = "Done."
     )
 }
 
-async fn wait_until_resting(coordinator: &CoordinatorProcess, task: docket_schema::ids::TaskId) -> Result<TaskRecord> {
+async fn wait_until_resting(
+    coordinator: &CoordinatorProcess,
+    task: docket_schema::ids::TaskId,
+) -> Result<TaskRecord> {
     let rests = wait_until("a task that rests", async || {
         let task = coordinator.client().get_task(task).await.ok()?.task;
         (task.state.is_ended() || task.state == TaskState::Blocked).then_some(task)
@@ -39,7 +45,12 @@ async fn wait_until_resting(coordinator: &CoordinatorProcess, task: docket_schem
 }
 
 /// `fault` at the third turn: one request of it, one run that waits; a person mends the cause and says go on.
-async fn check_waits_and_continues(provider: ModelProvider, fault: &str, told: &str, act: &str) -> Result<()> {
+async fn check_waits_and_continues(
+    provider: ModelProvider,
+    fault: &str,
+    told: &str,
+    act: &str,
+) -> Result<()> {
     let _room = acquire_scenario_slot().await;
     let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let server = ModelServer::start(ScriptedModel::parse(provider_script(fault).as_bytes())?).await?;
@@ -49,9 +60,11 @@ async fn check_waits_and_continues(provider: ModelProvider, fault: &str, told: &
     coordinator.client().cancel(template, "a template").await?;
     spec.backoff = docket_schema::task::Backoff { base_ms: 1, max_ms: 1 };
     let queue: QueueName = "paid".parse()?;
-    let worker =
-        WorkerProcess::start(&coordinator, &WorkerOptions { queue: Some(queue.clone()), ..Default::default() })
-            .await?;
+    let worker = WorkerProcess::start(
+        &coordinator,
+        &WorkerOptions { queue: Some(queue.clone()), ..Default::default() },
+    )
+    .await?;
     let task = coordinator.submit_like(&spec, &queue, server.model_ref(provider, "paid")).await?;
 
     let stopped = wait_until_resting(&coordinator, task).await?;
@@ -62,7 +75,11 @@ async fn check_waits_and_continues(provider: ModelProvider, fault: &str, told: &
     );
     let message = stopped.message.clone().unwrap_or_default();
     ensure!(message.contains(told) && message.contains("docket retry"), "{message}");
-    ensure!(server.call_count() == 3 && stopped.runs == 1 && stopped.failures == 0, "{}", server.call_count());
+    ensure!(
+        server.call_count() == 3 && stopped.runs == 1 && stopped.failures == 0,
+        "{}",
+        server.call_count()
+    );
     let run = stopped.run.context("a run that can be gone on with")?;
 
     let said = coordinator.run_docket(&[act, &task.to_string()]).await?;
@@ -72,7 +89,11 @@ async fn check_waits_and_continues(provider: ModelProvider, fault: &str, told: &
     ensure!(done.last_run == Some(run) && done.runs == 1 && done.failures == 0, "another run: {done:?}");
     let history = coordinator.run_history(run).await?;
     // Four turns and the one that was refused: what was paid before is not asked again.
-    ensure!(server.call_count() == 5 && history.count_kind("ModelAnswered") == 4, "{}", history.format_kinds());
+    ensure!(
+        server.call_count() == 5 && history.count_kind("ModelAnswered") == 4,
+        "{}",
+        history.format_kinds()
+    );
     let requests = server.requests();
     ensure!(requests[2].body == requests[3].body, "the turn that was refused is asked to the byte");
     history.verify(coordinator.client()).await?;
@@ -82,25 +103,38 @@ async fn check_waits_and_continues(provider: ModelProvider, fault: &str, told: &
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exhausted_anthropic_credit_blocks_for_a_person() -> Result<()> {
-    Box::pin(check_waits_and_continues(ModelProvider::Anthropic, "spend_limit", "credit balance is too low", "retry"))
-        .await
+    Box::pin(check_waits_and_continues(
+        ModelProvider::Anthropic,
+        "spend_limit",
+        "credit balance is too low",
+        "retry",
+    ))
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exhausted_openai_quota_blocks_for_a_person() -> Result<()> {
-    Box::pin(check_waits_and_continues(ModelProvider::OpenAi, "spend_limit", "insufficient_quota", "answer")).await
+    Box::pin(check_waits_and_continues(ModelProvider::OpenAi, "spend_limit", "insufficient_quota", "answer"))
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exhausted_openai_responses_quota_blocks_for_a_person() -> Result<()> {
-    Box::pin(check_waits_and_continues(ModelProvider::OpenAiResponses, "spend_limit", "insufficient_quota", "retry")).await
+    Box::pin(check_waits_and_continues(
+        ModelProvider::OpenAiResponses,
+        "spend_limit",
+        "insufficient_quota",
+        "retry",
+    ))
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn key_refused_once_is_retried_in_the_same_run() -> Result<()> {
     let _room = acquire_scenario_slot().await;
     let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
-    let server = ModelServer::start(ScriptedModel::parse(provider_script("unauthorized").as_bytes())?).await?;
+    let server =
+        ModelServer::start(ScriptedModel::parse(provider_script("unauthorized").as_bytes())?).await?;
     let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
     let args = ["--model", "openai:template", "--queue", "template", "--tests", "test -e a.txt"];
     let (template, spec) = sample.submit(&coordinator, &args).await?;
@@ -115,7 +149,11 @@ async fn key_refused_once_is_retried_in_the_same_run() -> Result<()> {
     ensure!(done.runs == 1 && done.failures == 0 && done.crashes == 0, "{done:?}");
     let history = coordinator.run_history(done.last_run.context("a run")?).await?;
     // Four turns and the one that was refused, which leaves nothing in the run's log.
-    ensure!(server.call_count() == 5 && history.count_kind("ModelAnswered") == 4, "{}", history.format_kinds());
+    ensure!(
+        server.call_count() == 5 && history.count_kind("ModelAnswered") == 4,
+        "{}",
+        history.format_kinds()
+    );
     ensure!(history.count_kind("ModelFailed") == 0, "{}", history.format_kinds());
     let requests = server.requests();
     ensure!(requests[2].body == requests[3].body, "the turn that was refused is asked to the byte");
@@ -135,8 +173,13 @@ async fn missing_key_blocks_the_run_before_any_request() -> Result<()> {
         ("openai-responses:x", "OPENAI_API_KEY"),
     ] {
         let env = [("DOCKET_HOME", home.path().as_os_str()), (variable, "".as_ref())];
-        let done =
-            run_program(TestProgram::Docket, home.path(), &env, &["run", "Do it", "--empty", "--model", model]).await?;
+        let done = run_program(
+            TestProgram::Docket,
+            home.path(),
+            &env,
+            &["run", "Do it", "--empty", "--model", model],
+        )
+        .await?;
         let told = [variable, "is not set"].iter().all(|word| done.stderr.contains(word));
         ensure!(done.code() == Some(2) && told, "{done:?}");
     }
@@ -153,7 +196,8 @@ async fn worker_key_is_sent_only_to_listed_servers() -> Result<()> {
     let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let server = ModelServer::start(ScriptedModel::parse(b"[[turns]]\ntext = \"Done.\"\n")?).await?;
     let env = vec![("DOCKET_BASE_URLS".to_owned(), String::new())];
-    let worker = WorkerProcess::start(&coordinator, &WorkerOptions { env, ..WorkerOptions::default() }).await?;
+    let worker =
+        WorkerProcess::start(&coordinator, &WorkerOptions { env, ..WorkerOptions::default() }).await?;
     let sample = SampleRepository::new(&[("keep.txt", "kept\n")])?;
     let near = server.base_url(ModelProvider::OpenAi);
     let (task, _) = sample.submit(&coordinator, &["--model", "openai:x", "--base-url", &near]).await?;

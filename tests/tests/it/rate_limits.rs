@@ -10,7 +10,10 @@ use docket_schema::{
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot, wait_until},
+    system::{
+        CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+        acquire_scenario_slot, wait_until,
+    },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 
@@ -44,7 +47,8 @@ impl LimitFixture {
 
     async fn start_worker(&self, slots: u32) -> Result<WorkerProcess> {
         let queue = Some(self.queue.clone());
-        WorkerProcess::start(&self.coordinator, &WorkerOptions { slots, queue, ..WorkerOptions::default() }).await
+        WorkerProcess::start(&self.coordinator, &WorkerOptions { slots, queue, ..WorkerOptions::default() })
+            .await
     }
 
     async fn submit_task(&self) -> Result<TaskId> {

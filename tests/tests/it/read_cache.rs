@@ -5,7 +5,10 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{content::Content, message::CallId, run::RunEvent, task::TaskState};
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot},
+    system::{
+        CoordinatorProcess, LeaseDuration, RunHistory, SampleRepository, StoreLocation, WorkerOptions,
+        WorkerProcess, acquire_scenario_slot,
+    },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 

@@ -8,7 +8,10 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::ids::{DecisionHash, RunId};
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, FinishedProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot},
+    system::{
+        CoordinatorProcess, FinishedProcess, LeaseDuration, RunHistory, SampleRepository, StoreLocation,
+        WorkerOptions, WorkerProcess, acquire_scenario_slot,
+    },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 use serde_json::Value;
@@ -116,10 +119,7 @@ async fn check_turn_ranges(played: &ReplayFixture) -> Result<()> {
         ensure!(answer.code() == Some(3) && answer.stderr.contains("from 0 to 6"), "{answer:?}");
     }
     let crossed = played.run_replay(&["--from", "3", "--to", "2"]).await?;
-    ensure!(
-        crossed.code() == Some(2) && crossed.stderr.contains("--from 3 is after --to 2"),
-        "{crossed:?}"
-    );
+    ensure!(crossed.code() == Some(2) && crossed.stderr.contains("--from 3 is after --to 2"), "{crossed:?}");
     // The tool did what was asked; what it ran did not end well, and that is what counts.
     let call = &all[2]["tools"][0];
     ensure!(call["status"] == "ok" && call["came_to"] == "exit 7" && call["failed"] == true, "{call}");
@@ -177,7 +177,7 @@ async fn check_verification(played: &ReplayFixture) -> Result<()> {
     ensure!(one == parse_lines(&other)?, "{one:?} {other}");
     ensure!(one[0]["replay"] == "verify" && one[0]["ok"] == true && one[0]["requests"] == 7, "{one:?}");
     let text = played.run_replay(&["--verify"]).await?.into_stdout()?;
-    ensure!(text.starts_with("replay (verify)") && text.contains("no model is asked"), "{text}");
+    ensure!(text.starts_with("replay (verify)") && text.contains("no model is called"), "{text}");
     let help = played.coordinator.run_docket(&["replay", "--help"]).await?.into_stdout()?;
     ensure!(help.contains("docket fork RUN --turn N"), "{help}");
     Ok(())

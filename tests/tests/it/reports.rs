@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::run::RunEvent;
-use docket_tests::system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot};
-use docket_worker::bootstrap::{FailpointTiming, FailpointTarget, Failpoint};
+use docket_tests::system::{
+    CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+    acquire_scenario_slot,
+};
+use docket_worker::bootstrap::{Failpoint, FailpointTarget, FailpointTiming};
 use serde_json::{Value, json};
 
 /// One test fails before anybody begins.
@@ -136,7 +139,10 @@ async fn cost_and_metrics_of_a_backlog_are_exact() -> Result<()> {
     measured("rework_rate", (1, 2))?;
     measured("policy_denial_rate", (0, 2))?;
     measured("artifact_completeness", (1, 1))?;
-    ensure!(metric_ratio(all, "time_to_plan_s")?.1 == 1 && metric_ratio(all, "time_to_complete_s")?.1 == 2, "{report}");
+    ensure!(
+        metric_ratio(all, "time_to_plan_s")?.1 == 1 && metric_ratio(all, "time_to_complete_s")?.1 == 2,
+        "{report}"
+    );
     ensure!(
         report["weeks"].as_array().map(Vec::len) == Some(1) && report["weeks"][0]["tasks"] == 2,
         "{report}"
@@ -181,7 +187,8 @@ async fn baseline_checks_leave_no_trace_after_any_crash() -> Result<()> {
         let kinds = history.format_kinds();
         ensure!(
             history.count_kind("BaseChecked") == 1
-                && history.envelopes[1 + usize::from(when == Some(FailpointTiming::Before))].kind == "BaseChecked",
+                && history.envelopes[1 + usize::from(when == Some(FailpointTiming::Before))].kind
+                    == "BaseChecked",
             "{kinds}"
         );
         ensure!(history.count_kind("RunRecovered") == usize::from(when.is_some()), "{when:?}: {kinds}");

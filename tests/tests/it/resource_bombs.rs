@@ -11,7 +11,10 @@ use docket_schema::{
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot},
+    system::{
+        CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+        acquire_scenario_slot,
+    },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 
@@ -68,7 +71,8 @@ exceeded_max = 4
 #[expect(clippy::print_stderr, reason = "a part that is not tried must be told")]
 async fn resource_bombs_are_ended_and_other_runs_finish() -> Result<()> {
     docket_tests::needs!("python3");
-    let grouped = probe_host().layers.iter().any(|s| s.layer == SandboxLayer::Cgroup && s.missing_because.is_none());
+    let grouped =
+        probe_host().layers.iter().any(|s| s.layer == SandboxLayer::Cgroup && s.missing_because.is_none());
     if !grouped {
         eprintln!("no control group can be made here: the bombs were not tried");
         return Ok(());
@@ -82,10 +86,13 @@ async fn resource_bombs_are_ended_and_other_runs_finish() -> Result<()> {
         sample.submit(&coordinator, &["--model", "openai:x", "--queue", "template"]).await?;
     coordinator.client().cancel(template, "a template").await?;
     let queue: QueueName = "bombs".parse()?;
-    let bomb = coordinator.submit_like(&spec, &queue, hostile.model_ref(ModelProvider::Anthropic, "x")).await?;
+    let bomb =
+        coordinator.submit_like(&spec, &queue, hostile.model_ref(ModelProvider::Anthropic, "x")).await?;
     let mut others = Vec::new();
     for _ in 0..3 {
-        others.push(coordinator.submit_like(&spec, &queue, peaceful.model_ref(ModelProvider::Anthropic, "x")).await?);
+        others.push(
+            coordinator.submit_like(&spec, &queue, peaceful.model_ref(ModelProvider::Anthropic, "x")).await?,
+        );
     }
     let options = WorkerOptions {
         queue: Some(queue.clone()),
@@ -104,7 +111,13 @@ async fn resource_bombs_are_ended_and_other_runs_finish() -> Result<()> {
         _ => None,
     });
     let exceeded: Vec<Option<ExceededResource>> = finished.collect();
-    let want = [ExceededResource::Memory, ExceededResource::Processes, ExceededResource::Disk, ExceededResource::Output].map(Some);
+    let want = [
+        ExceededResource::Memory,
+        ExceededResource::Processes,
+        ExceededResource::Disk,
+        ExceededResource::Output,
+    ]
+    .map(Some);
     ensure!(exceeded == want, "{exceeded:?}");
     let Some(RunEvent::RunEnded(end)) = history.events.last() else { anyhow::bail!("no end") };
     let RunOutcome::Failed { why: FailureKind::Limit, message } = &end.result else {

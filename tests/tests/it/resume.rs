@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::{LineageView, TaskView},
     ids::{RunId, TaskId},
     run::{RunEvent, RunOutcome},
     task::TaskState,
-    api::{LineageView, TaskView},
 };
 use docket_tests::system::{
-    CoordinatorProcess, FinishedProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, DocketTerminal, WorkerProcess, WorkerOptions, acquire_scenario_slot, wait_until,
+    CoordinatorProcess, DocketTerminal, FinishedProcess, LeaseDuration, RunHistory, SampleRepository,
+    StoreLocation, WorkerOptions, WorkerProcess, acquire_scenario_slot, wait_until,
 };
 
 /// Prints one hash over everything that must come back: names (also such that are no text), kinds, modes,
@@ -107,7 +108,10 @@ impl ResumeFixture {
             ensure!(found.get(&turn) == Some(wanted), "run {run}, turn {turn}: {found:?}");
         }
         let undisturbed = self.coordinator.run_history(self.run).await?;
-        ensure!(history.final_tree().is_some() && history.final_tree() == undisturbed.final_tree(), "another tree at the end");
+        ensure!(
+            history.final_tree().is_some() && history.final_tree() == undisturbed.final_tree(),
+            "another tree at the end"
+        );
         let begun = history.events.iter().rposition(|event| matches!(event, RunEvent::Forked(_)));
         let own = &history.events[begun.context("it stands on another's history")?..];
         let RunEvent::Forked(forked) = &own[0] else { unreachable!("found by its kind") };
@@ -119,7 +123,11 @@ impl ResumeFixture {
 }
 
 /// The run that a task came to.
-async fn wait_until_finished(coordinator: &CoordinatorProcess, task: TaskId, state: TaskState) -> Result<RunId> {
+async fn wait_until_finished(
+    coordinator: &CoordinatorProcess,
+    task: TaskId,
+    state: TaskState,
+) -> Result<RunId> {
     let view = coordinator.wait_until_ended(task).await?;
     ensure!(view.task.state == state, "{:?}: {:?}", view.task.state, view.task.message);
     view.task.last_run.context("a run")
@@ -165,7 +173,10 @@ async fn every_turn_is_restored_exactly_and_continues_identically() -> Result<()
         stage.check_same_as_undisturbed(resumed, turn).await?;
     }
     for turn in [6, 2] {
-        let made = coordinator.run_docket(&["fork", &run, "--turn", &turn.to_string(), "--json"]).await?.into_stdout()?;
+        let made = coordinator
+            .run_docket(&["fork", &run, "--turn", &turn.to_string(), "--json"])
+            .await?
+            .into_stdout()?;
         let made: serde_json::Value = serde_json::from_str(&made)?;
         let task: TaskId = made["task"].as_str().context("a task")?.parse()?;
         let forked = wait_until_finished(coordinator, task, TaskState::Completed).await?;
@@ -231,7 +242,11 @@ async fn submit_until_state(
     Ok((task, view.task.last_run.context("a run")?))
 }
 
-async fn wait_for_state(coordinator: &CoordinatorProcess, task: TaskId, state: TaskState) -> Result<TaskView> {
+async fn wait_for_state(
+    coordinator: &CoordinatorProcess,
+    task: TaskId,
+    state: TaskState,
+) -> Result<TaskView> {
     let there = wait_until("a task's state", async || {
         let view = coordinator.client().get_task(task).await.ok()?;
         (view.task.state == state).then_some(view)
@@ -289,7 +304,8 @@ async fn runs_in_any_state_can_be_resumed() -> Result<()> {
     let (task, run) = submit_until_state(&coordinator, FAILS, &[], TaskState::Retryable).await?;
     let new = resume_run(&coordinator, task, run).await?;
     ensure!(run_status(&coordinator, run).await? == "failed" && new != run);
-    let (task, run) = submit_until_state(&coordinator, FAILS, &["--attempts", "1"], TaskState::Discarded).await?;
+    let (task, run) =
+        submit_until_state(&coordinator, FAILS, &["--attempts", "1"], TaskState::Discarded).await?;
     let new = resume_run(&coordinator, task, run).await?;
     wait_until_finished(&coordinator, task, TaskState::Discarded).await?;
     let history = coordinator.run_history(new).await?;
@@ -307,8 +323,10 @@ async fn runs_in_any_state_can_be_resumed() -> Result<()> {
 /// Running: it is fenced and ends, its worker's one slot is free for the new run.
 async fn check_running_runs_are_stopped(coordinator: &CoordinatorProcess) -> Result<()> {
     let (task, run) = submit_until_state(coordinator, THINKS, &[], TaskState::Running).await?;
-    wait_until("the second turn", async || (coordinator.client().get_run(run).await.ok()?.turn == 2).then_some(()))
-        .await?;
+    wait_until("the second turn", async || {
+        (coordinator.client().get_run(run).await.ok()?.turn == 2).then_some(())
+    })
+    .await?;
     let refused = coordinator.run_docket(&["resume", &run.to_string(), "--turn", "2"]).await?;
     ensure!(
         refused.code() == Some(4) && refused.stderr.contains("the last finished turn is 1"),
@@ -323,7 +341,11 @@ async fn check_running_runs_are_stopped(coordinator: &CoordinatorProcess) -> Res
     let new = resume_run(coordinator, task, run).await?;
     ensure!(run_status(coordinator, run).await? == "superseded");
     let (old, new) = (coordinator.run_history(run).await?, coordinator.run_history(new).await?);
-    ensure!(old.count_kind("RunEnded") == 1 && new.count_kind("ModelAnswered") == 1, "{}", new.format_kinds());
+    ensure!(
+        old.count_kind("RunEnded") == 1 && new.count_kind("ModelAnswered") == 1,
+        "{}",
+        new.format_kinds()
+    );
     coordinator.run_docket(&["cancel", &task.to_string()]).await?.into_stdout()?;
     wait_until_finished(coordinator, task, TaskState::Cancelled).await.map(|_| ())
 }
@@ -365,7 +387,12 @@ text = "It holds."
 text = "BLOCKED: it is still broken"
 "#;
 
-async fn run_shell(coordinator: &CoordinatorProcess, run: RunId, then: &str, line: &str) -> Result<FinishedProcess> {
+async fn run_shell(
+    coordinator: &CoordinatorProcess,
+    run: RunId,
+    then: &str,
+    line: &str,
+) -> Result<FinishedProcess> {
     let run = run.to_string();
     coordinator
         .run_docket(&["shell", &run, "--turn", "1", "--json", "--then", then, "--", "sh", "-c", line])
@@ -406,7 +433,10 @@ async fn manual_changes_in_a_shell_are_the_base_of_the_next_run() -> Result<()> 
     let row = visit_report(&thrown)?;
     ensure!(row["then"] == "discard" && row["changed"][0] == "state.txt" && row["made"].is_null(), "{row}");
     let plain = ["shell", &run.to_string(), "--turn", "1", "--", "cat", "state.txt"].map(str::to_owned);
-    ensure!(coordinator.run_docket(&plain).await?.into_stdout()? == "broken\n", "without --json it is the command's own");
+    ensure!(
+        coordinator.run_docket(&plain).await?.into_stdout()? == "broken\n",
+        "without --json it is the command's own"
+    );
 
     let mend = "echo mended > state.txt && rm old.txt && mkdir -m 700 new && : > new/empty";
     let row = visit_report(&run_shell(&coordinator, run, "fork", mend).await?)?;
@@ -430,7 +460,10 @@ async fn manual_changes_in_a_shell_are_the_base_of_the_next_run() -> Result<()> 
         let paths: Vec<String> = taken.changes.iter().map(|change| change.path.to_string()).collect();
         ensure!(paths == ["new", "new/empty", "old.txt", "state.txt"], "{paths:?}");
         history.verify(coordinator.client()).await?;
-        let seen = coordinator.run_docket(&["shell", &new.to_string(), "--", "cat", "state.txt"]).await?.into_stdout()?;
+        let seen = coordinator
+            .run_docket(&["shell", &new.to_string(), "--", "cat", "state.txt"])
+            .await?
+            .into_stdout()?;
         ensure!(seen == "mended\n", "{seen}");
         manual_changes::check_manual_changes(&coordinator, new).await?;
     }

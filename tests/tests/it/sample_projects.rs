@@ -34,7 +34,7 @@ async fn task_tracker_is_built_from_its_requirements() -> Result<()> {
     }
     let house = CheckFixture::new("").await?;
     let files = [("requirements.md", REQUIREMENTS)];
-    let played = house.play_script("tracker", &files, include_str!("tracker/script.toml")).await?;
+    let played = house.play_script("tracker", &files, include_str!("sample_projects/script.toml")).await?;
     played.assert_succeeded()?;
     let last = played.history.envelopes.last().context("events")?;
     ensure!(last.turn.0 <= 30, "{} turns", last.turn);

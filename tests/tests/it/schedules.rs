@@ -3,7 +3,8 @@
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::task::TaskState;
 use docket_tests::system::{
-    CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, commit_all, acquire_scenario_slot, wait_until,
+    CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+    acquire_scenario_slot, commit_all, wait_until,
 };
 use serde_json::Value;
 

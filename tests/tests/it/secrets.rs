@@ -3,15 +3,18 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    blob_refs::{BlobRole, event_blobs},
     event::TypedEvent as _,
     ids::QueueName,
-    blob_refs::{BlobRole, event_blobs},
     run::{RunEvent, ToolStatus},
     task::TaskState,
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot, wait_until},
+    system::{
+        CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+        acquire_scenario_slot, wait_until,
+    },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 
@@ -67,7 +70,8 @@ async fn secrets_are_redacted_in_prompts_and_events_but_kept_in_files() -> Resul
     let [github, aws, openai, configured] = sample_secrets();
     let deploy = format!("#!/bin/sh\nTOKEN={}\nPASS={}\necho start\n", github.1, configured.1);
     let env = [("DOCKET_REDACT", "DEPLOY_PASS"), ("DEPLOY_PASS", configured.1.as_str())];
-    let coordinator = CoordinatorProcess::start_with_env(StoreLocation::HomeFolder, LeaseDuration::Usual, &env).await?;
+    let coordinator =
+        CoordinatorProcess::start_with_env(StoreLocation::HomeFolder, LeaseDuration::Usual, &env).await?;
     // A server that echoes the key it was called with, in an answer that is none of a refusal.
     let script = SCRIPT.replace("SERVERS-KEY", ModelServer::DEFAULT_KEY);
     let server = ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?;
@@ -88,7 +92,8 @@ async fn secrets_are_redacted_in_prompts_and_events_but_kept_in_files() -> Resul
         ..WorkerOptions::default()
     };
     let worker = WorkerProcess::start(&coordinator, &options).await?;
-    let task = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::Anthropic, "x")).await?;
+    let task =
+        coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::Anthropic, "x")).await?;
     let blocked = wait_until("a run that asks", async || {
         let record = coordinator.client().get_task(task).await.ok()?.task;
         (record.state == TaskState::Blocked || record.state.is_ended()).then_some(record)
@@ -154,8 +159,9 @@ async fn secrets_are_redacted_in_prompts_and_events_but_kept_in_files() -> Resul
     ensure!(!worker.log_tail().contains(&configured.1));
 
     // The file, as it was but for the edit.
-    let cat =
-        coordinator.run_docket(&["cat", &view.task.last_run.context("a run")?.to_string(), "deploy.sh"]).await?;
+    let cat = coordinator
+        .run_docket(&["cat", &view.task.last_run.context("a run")?.to_string(), "deploy.sh"])
+        .await?;
     ensure!(cat.into_stdout()? == deploy.replace("echo start", "echo begin"));
     worker.drain().await?;
     coordinator.end_and_check().await

@@ -8,7 +8,8 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::{
-    FinishedProcess, RunningProcess, SampleRepository, Signal, DocketTerminal, TestProgram, is_running, acquire_scenario_slot, run_program, poll_until, send_signal, wait_until,
+    DocketTerminal, FinishedProcess, RunningProcess, SampleRepository, Signal, TestProgram,
+    acquire_scenario_slot, is_running, poll_until, run_program, send_signal, wait_until,
 };
 use serde_json::Value;
 
@@ -79,7 +80,9 @@ text = "Done."
             ("DOCKET_URL", OsStr::new(&url)),
             ("DOCKET_TOKEN", OsStr::new(token.trim())),
         ];
-        let rows = run_program(TestProgram::Docket, elsewhere.path(), &env, &["ps", "--json"]).await?.into_stdout()?;
+        let rows = run_program(TestProgram::Docket, elsewhere.path(), &env, &["ps", "--json"])
+            .await?
+            .into_stdout()?;
         ensure!(rows.contains("Task one"), "{rows}");
         Ok(())
     }

@@ -118,11 +118,13 @@ async fn failed_run_opens_at_the_failure_and_can_be_stepped() -> Result<()> {
     ensure!(screen.lines().any(|line| line.starts_with('>') && line.contains("gate failed")), "{screen}");
 
     terminal.press("E")?;
-    terminal
-        .wait_for_screen("the failure before", |screen| is_current_turn(screen, "3") && screen.contains("the work is bad"))?;
+    terminal.wait_for_screen("the failure before", |screen| {
+        is_current_turn(screen, "3") && screen.contains("the work is bad")
+    })?;
     terminal.press("E")?;
-    let screen =
-        terminal.wait_for_screen("a failed tool", |screen| is_current_turn(screen, "2") && screen.contains("missing.txt"))?;
+    let screen = terminal.wait_for_screen("a failed tool", |screen| {
+        is_current_turn(screen, "2") && screen.contains("missing.txt")
+    })?;
     ensure!(screen.contains("tool failed"), "{screen}");
 
     terminal.press("k2")?;
@@ -199,7 +201,9 @@ async fn turns_and_runs_can_be_compared_and_resumed() -> Result<()> {
     let env = [("DOCKET_HOME", OsStr::new(home.path()))];
     let mut tasks = Vec::new();
     for run_id in [&home.failed, &resumed, &forked] {
-        let shown = run_program(TestProgram::Docket, home.path(), &env, &["show", run_id, "--json"]).await?.into_stdout()?;
+        let shown = run_program(TestProgram::Docket, home.path(), &env, &["show", run_id, "--json"])
+            .await?
+            .into_stdout()?;
         let row: Value = serde_json::from_str(&shown)?;
         let stands_on = row["parent"].as_str() == Some(home.failed.as_str()) && row["turn"] == 1;
         ensure!(stands_on || *run_id == home.failed, "{shown}");
@@ -207,7 +211,9 @@ async fn turns_and_runs_can_be_compared_and_resumed() -> Result<()> {
     }
     ensure!(tasks[0] == tasks[1] && tasks[0] != tasks[2], "{tasks:?}");
     // The shared history is walked as its own.
-    let frame = run_program(TestProgram::Docket, home.path(), &env, &["step", &resumed, "--first-frame"]).await?.into_stdout()?;
+    let frame = run_program(TestProgram::Docket, home.path(), &env, &["step", &resumed, "--first-frame"])
+        .await?
+        .into_stdout()?;
     ensure!(frame.contains("create_file") && frame.contains("the run has not ended"), "{frame}");
     Ok(())
 }

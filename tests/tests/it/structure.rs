@@ -56,7 +56,8 @@ fn product_size_and_test_ratio_are_within_limits() {
 
 #[test]
 fn folders_are_small() {
-    let folders = source_structure::measure_sizes(&repository_root()).expect("sources that read").folder_file_counts();
+    let folders =
+        source_structure::measure_sizes(&repository_root()).expect("sources that read").folder_file_counts();
     assert!(folders.len() > 50, "folders are read: {}", folders.len());
     let allowed: BTreeMap<&str, usize> = CROWDED.iter().copied().collect();
     let mut found = Vec::new();
@@ -77,7 +78,9 @@ fn folders_are_small() {
 
 #[test]
 fn functions_are_short() {
-    let found = source_structure::measure_sizes(&repository_root()).expect("sources that read").long_functions(FUNCTION_LINES_MAX);
+    let found = source_structure::measure_sizes(&repository_root())
+        .expect("sources that read")
+        .long_functions(FUNCTION_LINES_MAX);
     let allowed: BTreeSet<String> = LONG_FUNCTIONS.iter().map(|name| (*name).to_owned()).collect();
     let longer: Vec<_> = found.difference(&allowed).collect();
     assert!(longer.is_empty(), "functions of more than {FUNCTION_LINES_MAX} lines: {longer:#?}");
@@ -110,8 +113,10 @@ fn check_circles(which: &str, circles: &[source_structure::ImportCycle], limits:
 #[test]
 fn few_matches_name_every_run_event() {
     let product = source_structure::product_crates(&repository_root()).expect("sources that read");
-    let variants = source_structure::enum_variants(&repository_root(), &product, "RunEvent").expect("the run's events");
-    let found = source_structure::exhaustive_matches(&repository_root(), &product, "RunEvent", &variants).expect("reads");
+    let variants =
+        source_structure::enum_variants(&repository_root(), &product, "RunEvent").expect("the run's events");
+    let found = source_structure::exhaustive_matches(&repository_root(), &product, "RunEvent", &variants)
+        .expect("reads");
     let count: usize = found.iter().map(|(_, matches)| matches).sum();
     assert!(count >= 1, "the fold of a run matches all of them");
     assert!(count <= EXHAUSTIVE_MATCHES_MAX, "{count}, at most {EXHAUSTIVE_MATCHES_MAX}: {found:#?}");

@@ -2,12 +2,15 @@
 //! work goes on once the lock is gone, and a coordinator that is asked to end does so while the lock is still held.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::{content::BlobRef, api::SubmitRequest};
+use docket_schema::{api::SubmitRequest, content::BlobRef};
 use docket_tests::{
     conformance::fixture::BASE_MANIFEST,
     pg_cluster::PostgresCluster,
     served_suite::simple_spec,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, Signal, fresh_database, acquire_scenario_slot, poll_until, send_signal, wait_until},
+    system::{
+        CoordinatorProcess, LeaseDuration, Signal, StoreLocation, acquire_scenario_slot, fresh_database,
+        poll_until, send_signal, wait_until,
+    },
 };
 use sqlx::Connection as _;
 
@@ -108,7 +111,10 @@ async fn check_stuck_writer(place: StoreLocation) -> Result<()> {
         get_route(&coordinator, "/readyz").await.ok().filter(|(status, _)| *status == 200)
     })
     .await?;
-    poll_until("that it works again", || coordinator.log_tail().contains("makes progress again").then_some(())).await?;
+    poll_until("that it works again", || {
+        coordinator.log_tail().contains("makes progress again").then_some(())
+    })
+    .await?;
 
     // Asked to end while its writer is stuck, it ends, and says what it leaves behind.
     intruder.lock().await?;

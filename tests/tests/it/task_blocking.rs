@@ -3,7 +3,10 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::task::TaskState;
-use docket_tests::system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot, wait_until};
+use docket_tests::system::{
+    CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+    acquire_scenario_slot, wait_until,
+};
 use serde_json::Value;
 
 /// Waits until somebody lets it go on.
@@ -71,7 +74,9 @@ impl BlockingFixture {
         });
         match reached.await {
             Ok(()) => Ok(()),
-            Err(error) => Err(error.context(format!("{task} is not {state}: {}", self.why_output(task).await?.1))),
+            Err(error) => {
+                Err(error.context(format!("{task} is not {state}: {}", self.why_output(task).await?.1)))
+            }
         }
     }
 
@@ -92,9 +97,11 @@ async fn why_names_the_blocker_in_one_line_and_its_remedy_works() -> Result<()> 
     let first = stage.submit_task(WAITS, &["--key", "branch/main"]).await?;
     stage.assert_kept_by(&first, "no_worker", "docket worker").await?;
     let env = vec![("DOCKET_LABELS".to_owned(), "gpu=a100".to_owned())];
-    let worker =
-        WorkerProcess::start(&stage.coordinator, &WorkerOptions { slots: 2, env, ..WorkerOptions::default() })
-            .await?;
+    let worker = WorkerProcess::start(
+        &stage.coordinator,
+        &WorkerOptions { slots: 2, env, ..WorkerOptions::default() },
+    )
+    .await?;
     stage.wait_for_state(&first, TaskState::Running).await?;
     stage.assert_kept_by(&first, "runs", "is running on worker").await?;
 
@@ -128,7 +135,7 @@ async fn why_names_the_blocker_in_one_line_and_its_remedy_works() -> Result<()> 
     let listed = docket(&["queue"]).await?;
     ensure!(listed.contains("slow") && listed.contains("MAX"), "{listed}");
     let drained = stage.coordinator.run_docket(&["queue", "drain", "slow", "--timeout", "1s"]).await?;
-    ensure!(drained.code() == Some(1) && drained.stderr.contains("run still"), "{drained:?}");
+    ensure!(drained.code() == Some(1) && drained.stderr.contains("still running"), "{drained:?}");
     stage.release_run(&worker).await?;
     docket(&["queue", "drain", "slow"]).await?;
     stage.assert_kept_by(&full, "queue_paused", "slow").await?;
@@ -143,7 +150,9 @@ async fn why_names_the_blocker_in_one_line_and_its_remedy_works() -> Result<()> 
         stage.wait_for_state(task, TaskState::Running).await?;
     }
     let waiting = stage.submit_task(QUICK, &[]).await?;
-    let kept = wait_until("no room", async || stage.assert_kept_by(&waiting, "no_room", "slots are taken").await.ok());
+    let kept = wait_until("no room", async || {
+        stage.assert_kept_by(&waiting, "no_room", "slots are taken").await.ok()
+    });
     kept.await?;
     let workers = docket(&["workers"]).await?;
     ensure!(workers.contains("gpu=a100") && workers.contains("slots are taken"), "{workers}");

@@ -2,12 +2,13 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
-    run::{RunEvent, PolicyVerdict},
+    run::{PolicyVerdict, RunEvent},
     task::TaskState,
     tool::RecoveryClass,
 };
 use docket_tests::system::{
-    CoordinatorProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot, poll_until,
+    CoordinatorProcess, LeaseDuration, RunHistory, SampleRepository, StoreLocation, WorkerOptions,
+    WorkerProcess, acquire_scenario_slot, poll_until,
 };
 
 /// The worker's: of the network it says nothing.
@@ -136,10 +137,7 @@ async fn task_policy_adds_to_the_worker_policy_and_can_change_mid_run() -> Resul
     let pushed = serde_json::json!({ "verdict": "deny", "rule": "worker-no-push", "calls": 2 });
     ensure!(json["verdicts"].as_array().is_some_and(|all| all.contains(&pushed)), "{json}");
     let shown = coordinator.run_docket(&["policy", "show", &run]).await?.into_stdout()?;
-    ensure!(
-        shown.contains("later-no-echo") && shown.contains("4 calls refused (66.7 %)"),
-        "{shown}"
-    );
+    ensure!(shown.contains("later-no-echo") && shown.contains("4 calls refused (66.7 %)"), "{shown}");
     let json = coordinator.run_docket(&["show", &run, "--json"]).await?.into_stdout()?;
     let json: serde_json::Value = serde_json::from_str(&json)?;
     ensure!(
@@ -166,14 +164,12 @@ async fn policy_failing_its_own_examples_is_rejected_before_submit() -> Result<(
     let args = ["--model", "scripted:p", "--script", script.to_str().context("UTF-8")?, "--policy", file];
     let refused = sample.submit(&coordinator, &args).await;
     let said = format!("{:#}", refused.err().context("it was taken")?);
-    ensure!(
-        said.contains("rules[0].misses[0] must not be matched by `later-no-echo`"),
-        "{said}"
-    );
+    ensure!(said.contains("rules[0].misses[0] must not be matched by `later-no-echo`"), "{said}");
     let checked = coordinator.run_docket(&["policy", "check", file]).await?;
     ensure!(!checked.success(), "{checked:?}");
     std::fs::write(file, LATER)?;
-    let said = coordinator.run_docket(&["policy", "check", file, "--", "ls && echo x"]).await?.into_stdout()?;
+    let said =
+        coordinator.run_docket(&["policy", "check", file, "--", "ls && echo x"]).await?.into_stdout()?;
     ensure!(said == "deny by `later-no-echo`: echo x\n", "{said}");
     coordinator.end_and_check().await
 }

@@ -14,10 +14,11 @@ use docket_schema::{
     event::Envelope,
     export::InMemoryExport,
     ids::{Seq, StreamId},
-    trace::{TraceResource, RunSpans, Span, SpanKind, AttributeValue as Attribute, export_request},
+    trace::{AttributeValue as Attribute, RunSpans, Span, SpanKind, TraceResource, export_request},
 };
 use docket_tests::system::{
-    CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, acquire_scenario_slot, run_program, run_with_input, print_notice, wait_until,
+    CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram, WorkerOptions,
+    WorkerProcess, acquire_scenario_slot, print_notice, run_program, run_with_input, wait_until,
 };
 use serde_json::Value;
 
@@ -148,7 +149,10 @@ fn check_conventions(span: &Span) -> Result<()> {
         ensure!(!has("gen_ai.operation.name"), "{span:?}");
         return Ok(());
     };
-    ensure!(span.kind == *kind && string_attribute(span, "gen_ai.operation.name") == Some(operation), "{span:?}");
+    ensure!(
+        span.kind == *kind && string_attribute(span, "gen_ai.operation.name") == Some(operation),
+        "{span:?}"
+    );
     for name in *names {
         ensure!(has(name), "{name}: {span:?}");
     }
@@ -203,7 +207,11 @@ fn check_trace(own: &[&Envelope], spans: &[Span]) -> Result<()> {
                 .filter(|span| span.kind == SpanKind::Client)
                 .map(|span| number_attribute(span, name))
                 .sum();
-            ensure!(number_attribute(root, name) == sum, "{name}: {} and {sum}", number_attribute(root, name));
+            ensure!(
+                number_attribute(root, name) == sum,
+                "{name}: {} and {sum}",
+                number_attribute(root, name)
+            );
         }
     } else {
         ensure!(count(&["RunEnded"]) == 0, "no root");
@@ -304,7 +312,9 @@ async fn rejecting_collector_is_reported_once_and_gets_all_spans_later() -> Resu
     ] {
         let refuses = OtlpCollector { refuses: usize::MAX, with: Some(status), ..OtlpCollector::default() };
         let (shared, home, serving) = start_fixture(refuses).await?;
-        let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+        let coordinator =
+            CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual)
+                .await?;
         let _worker = WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?;
         let sample = SampleRepository::new(&[("a.txt", "one\n")])?;
         let script = sample.write_script(SHORT)?;
@@ -312,15 +322,18 @@ async fn rejecting_collector_is_reported_once_and_gets_all_spans_later() -> Resu
         let (task, _) =
             sample.submit(&coordinator, &["--model", "scripted:told", "--script", script]).await?;
         let run = coordinator.wait_until_ended(task).await?.task.last_run.context("a run")?;
-        wait_until("three tries", async || (shared.lock().expect("whole").refused >= 3).then_some(())).await?;
+        wait_until("three tries", async || (shared.lock().expect("whole").refused >= 3).then_some(()))
+            .await?;
         let said = coordinator.log_tail();
         let told = said.lines().filter(|line| line.contains("trace export failed")).collect::<Vec<_>>();
         ensure!(told.len() == 1 && told[0].contains(remedy) && told[0].contains(status.as_str()), "{told:?}");
         ensure!(!said.contains("are skipped"), "{said}");
         shared.lock().expect("whole").refuses = 0;
         wait_for_root_span(&shared, run).await?;
-        wait_until("the good news", async || coordinator.log_tail().contains("trace export has recovered").then_some(()))
-            .await?;
+        wait_until("the good news", async || {
+            coordinator.log_tail().contains("trace export has recovered").then_some(())
+        })
+        .await?;
         let history = coordinator.run_history(run).await?;
         let own: Vec<&Envelope> = history.envelopes.iter().collect();
         let trace = run.0.simple().to_string();
@@ -331,7 +344,8 @@ async fn rejecting_collector_is_reported_once_and_gets_all_spans_later() -> Resu
             .map(|(id, _)| id)
             .collect();
         let whole = fold_spans(&own, run)?;
-        let resource = TraceResource { service: "nightly".into(), version: "x".into(), attributes: Vec::new() };
+        let resource =
+            TraceResource { service: "nightly".into(), version: "x".into(), attributes: Vec::new() };
         let whole = export_request(&resource, &whole);
         let whole = whole["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().context("spans")?;
         let whole: BTreeSet<String> =
@@ -348,7 +362,8 @@ async fn rejecting_collector_is_reported_once_and_gets_all_spans_later() -> Resu
 async fn restored_backup_is_not_sent_again() -> Result<()> {
     let _room = acquire_scenario_slot().await;
     let (shared, home, serving) = start_fixture(OtlpCollector::default()).await?;
-    let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let coordinator =
+        CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let sample = SampleRepository::new(&[("a.txt", "one\n")])?;
     let script = sample.write_script(SHORT)?;
     let script = script.to_str().context("UTF-8")?.to_owned();
@@ -378,7 +393,8 @@ async fn restored_backup_is_not_sent_again() -> Result<()> {
     };
     let (before, before_lost) = (of(kept), of(lost));
     ensure!(before > 0 && before_lost > 0, "both were sent");
-    let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let coordinator =
+        CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     go(&coordinator).await?;
     ensure!(of(kept) == before && of(lost) == before_lost, "sent again: {before} and {}", of(kept));
     ensure!(coordinator.log_tail().contains("export continues from its end"), "{}", coordinator.log_tail());
@@ -391,7 +407,8 @@ async fn collector_gets_every_span_once_across_crashes_and_outages() -> Result<(
     let _room = acquire_scenario_slot().await;
     let (shared, home, serving) =
         start_fixture(OtlpCollector { refuses: 2, partly: true, ..OtlpCollector::default() }).await?;
-    let mut coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let mut coordinator =
+        CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let worker = WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?;
     let sample = SampleRepository::new(&[("a.txt", "SECRET-WORD\n")])?;
     let script = sample.write_script(SCRIPT)?;
@@ -438,7 +455,8 @@ async fn collector_gets_every_span_once_across_crashes_and_outages() -> Result<(
     ensure!(text.contains("nightly"), "the service's name");
     check_bodies_with_published_types(&bodies).await?;
     // A run that stands on that one's history says whose it is as well, though its own log does not.
-    let forked = coordinator.run_docket(&["fork", &run.to_string(), "--turn", "1", "--json"]).await?.into_stdout()?;
+    let forked =
+        coordinator.run_docket(&["fork", &run.to_string(), "--turn", "1", "--json"]).await?.into_stdout()?;
     let forked: Value = serde_json::from_str(&forked)?;
     let trace = forked["run"].as_str().context("a run")?.replace('-', "");
     let root = wait_until("the fork's own span", async || {
@@ -480,7 +498,8 @@ async fn check_bodies_with_published_types(bodies: &[Value]) -> Result<()> {
     docket_tests::needs!("python3");
     let place = tempfile::tempdir()?;
     let body = serde_json::to_string(bodies)?;
-    let ended = run_with_input(TestProgram::Python, place.path(), &[], &["-c", READS], body.as_bytes()).await?;
+    let ended =
+        run_with_input(TestProgram::Python, place.path(), &[], &["-c", READS], body.as_bytes()).await?;
     if ended.code() == Some(3) {
         print_notice("skipped: pip install opentelemetry-proto");
         ensure!(std::env::var_os("CI").is_none(), "CI needs it; .ci/run installs it");
@@ -500,13 +519,15 @@ async fn json_log_format_writes_json_objects() -> Result<()> {
         ("DOCKET_LOG", "docket=debug,docket_coordinator=debug".as_ref()),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "nowhere".as_ref()),
     ];
-    let refused = run_program(TestProgram::Docket, home.path(), &env, &["serve", "--listen", "127.0.0.1:0"]).await?;
+    let refused =
+        run_program(TestProgram::Docket, home.path(), &env, &["serve", "--listen", "127.0.0.1:0"]).await?;
     ensure!(
         refused.code() == Some(2) && refused.stderr.contains("OTEL_EXPORTER_OTLP_ENDPOINT"),
         "{refused:?}"
     );
     let env: Vec<(&str, &str)> = vec![("DOCKET_LOG_FORMAT", "json"), ("DOCKET_LOG", "debug")];
-    let coordinator = CoordinatorProcess::start_with_env(StoreLocation::HomeFolder, LeaseDuration::Usual, &env).await?;
+    let coordinator =
+        CoordinatorProcess::start_with_env(StoreLocation::HomeFolder, LeaseDuration::Usual, &env).await?;
     let lines = wait_until("a line of the log", async || {
         let tail = coordinator.log_tail();
         let lines: Vec<Value> = tail.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

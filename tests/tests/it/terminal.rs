@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use docket_tests::system::{WAIT_MAX, Signal, docket_binary, send_signal};
+use docket_tests::system::{Signal, WAIT_MAX, docket_binary, send_signal};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use pty_process::{
     Size,

@@ -10,10 +10,11 @@ use docket_schema::{
     tool::{RecoveryClass, ToolSet},
 };
 use docket_tests::system::{
-    CoordinatorProcess, FinishedProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, acquire_scenario_slot, run_program,
+    CoordinatorProcess, FinishedProcess, LeaseDuration, RunHistory, SampleRepository, StoreLocation,
+    TestProgram, WorkerOptions, WorkerProcess, acquire_scenario_slot, run_program,
 };
 use docket_worker::{
-    bootstrap::{FailpointTiming, FailpointTarget, Failpoint},
+    bootstrap::{Failpoint, FailpointTarget, FailpointTiming},
     tools,
 };
 use serde_json::Value;
@@ -186,7 +187,10 @@ async fn run_using_every_wide_tool_verifies_and_replays() -> Result<()> {
         let beyond = call["tool"].as_str().is_some_and(|tool| tool.starts_with("memory_"));
         ensure!(call["ran"] == if beyond { "external" } else { "again" }, "{call}");
     }
-    ensure!(home.run_docket(&["memory", "--json"]).await?.into_stdout()? == before, "a replay remembered something");
+    ensure!(
+        home.run_docket(&["memory", "--json"]).await?.into_stdout()? == before,
+        "a replay remembered something"
+    );
 
     // Another run knows what this one remembered; it is of the core, which has no such tool.
     let (_, later) = home.play_script(LATER, &["--tools", "wide"]).await?;
@@ -208,7 +212,7 @@ async fn check_memory_commands(home: &ToolHome) -> Result<()> {
     let shown = home.run_docket(&["memory", "show", "how/test", "--repo", repo]).await?.into_stdout()?;
     ensure!(shown.trim_end() == "sh test.sh says it", "{shown}");
     let unsaid = home.run_docket(&["memory", "show", "how/test"]).await?;
-    ensure!(!unsaid.success() && unsaid.stderr.contains("give --repo DIR or --queue QUEUE"), "{unsaid:?}");
+    ensure!(!unsaid.success() && unsaid.stderr.contains("specify --repo DIR or --queue QUEUE"), "{unsaid:?}");
     home.run_docket(&["memory", "delete", "how/test", "--repo", repo]).await?.into_stdout()?;
     let gone = home.run_docket(&["memory", "delete", "how/test", "--repo", repo]).await?;
     ensure!(!gone.success() && gone.stderr.contains("nothing is remembered"), "{gone:?}");
@@ -287,7 +291,8 @@ async fn memory_save_with_lost_reply_is_applied_once() -> Result<()> {
     worker.drain().await?;
 
     let dies = Failpoint { seq, when: FailpointTiming::Before, epoch: 1, whom: FailpointTarget::Run };
-    let worker = WorkerProcess::start(&coordinator, &WorkerOptions { failpoints: vec![dies], ..options }).await?;
+    let worker =
+        WorkerProcess::start(&coordinator, &WorkerOptions { failpoints: vec![dies], ..options }).await?;
     let (task, _) = sample.submit(&coordinator, &args).await?;
     let view = coordinator.wait_until_ended(task).await?;
     ensure!(view.task.state == TaskState::Completed, "{:?}\n{}", view.task.message, worker.log_tail());
@@ -306,7 +311,8 @@ async fn memory_save_with_lost_reply_is_applied_once() -> Result<()> {
     // Two by either run: none twice.
     let saved = coordinator.run_docket(&["memory", "list", "--json"]).await?.into_stdout()?;
     ensure!(parse_lines(&saved)?.len() == 2, "{saved}");
-    let log = parse_lines(&coordinator.run_docket(&["logs", "system/memory", "--json"]).await?.into_stdout()?)?;
+    let log =
+        parse_lines(&coordinator.run_docket(&["logs", "system/memory", "--json"]).await?.into_stdout()?)?;
     ensure!(log.len() == 4 && log.iter().all(|event| event["kind"] == "MemorySaved"), "{log:#?}");
     worker.drain().await?;
     coordinator.end_and_check().await

@@ -3,18 +3,18 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::TaskView,
     ids::{RunId, TaskId},
     run::{RunEnded, RunEvent, RunOutcome},
     task::{TaskBlockedReason, TaskState},
-    api::TaskView,
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{
-        CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, WorkerProcess, WorkerOptions, is_installed, acquire_scenario_slot,
-        run_program, wait_until,
-    },
     scripted_talks::{ENGINES, command_script},
+    system::{
+        CoordinatorProcess, FinishedProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram,
+        WorkerOptions, WorkerProcess, acquire_scenario_slot, is_installed, run_program, wait_until,
+    },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 use serde_json::Value;
@@ -47,7 +47,12 @@ impl VerdictFixture {
     }
 
     /// Submits a task of these files whose model follows a script.
-    async fn submit_task(&self, files: &[(&str, &str)], script: &str, engine: &str) -> Result<(SampleRepository, TaskId)> {
+    async fn submit_task(
+        &self,
+        files: &[(&str, &str)],
+        script: &str,
+        engine: &str,
+    ) -> Result<(SampleRepository, TaskId)> {
         let sample = SampleRepository::new(files)?;
         let script = sample.write_script(script)?;
         let script = script.to_str().context("UTF-8")?;
@@ -137,7 +142,11 @@ async fn every_engine_asks_a_person_if_its_checks_did_not_run() -> Result<()> {
 }
 
 /// What `docket run` ends with, in a home of its own.
-async fn run_in_own_home(home: &std::path::Path, files: &[(&str, &str)], settings: &str) -> Result<FinishedProcess> {
+async fn run_in_own_home(
+    home: &std::path::Path,
+    files: &[(&str, &str)],
+    settings: &str,
+) -> Result<FinishedProcess> {
     let sample = SampleRepository::new(files)?;
     std::fs::write(home.join("docket.toml"), settings)?;
     let script = sample.write_script(&command_script("react", 7))?;
@@ -153,8 +162,9 @@ async fn tests_without_a_runner_are_shown_as_unverified() -> Result<()> {
     let _room = acquire_scenario_slot().await;
     let folder = tempfile::tempdir()?;
     let home = folder.path();
-    let docket =
-        async |args: &[&str]| run_program(TestProgram::Docket, home, &[("DOCKET_HOME", home.as_os_str())], args).await;
+    let docket = async |args: &[&str]| {
+        run_program(TestProgram::Docket, home, &[("DOCKET_HOME", home.as_os_str())], args).await
+    };
     let files = [("a.py", MODULE), ("test_a.py", TEST), ("docket.toml", NO_PYTEST), IGNORE];
     let said = run_in_own_home(home, &files, "").await?;
     ensure!(said.code() == Some(1) && said.stdout.is_empty(), "no patch, and a failure: {said:?}");
@@ -201,8 +211,11 @@ async fn pipes_and_unknown_runners_do_not_hide_that_no_test_ran() -> Result<()> 
         let files = [("a.py", MODULE), ("test_a.py", TEST), ("docket.toml", settings.as_str()), IGNORE];
         let (_sample, task) = house.submit_task(&files, &command_script("react", 7), "react").await?;
         let view = house.wait_until_resting(task, 1).await?;
-        check_asks_about_checks(&view, &format!("did not run: {missing} is not there, nor did it before the work"))
-            .context(line)?;
+        check_asks_about_checks(
+            &view,
+            &format!("did not run: {missing} is not there, nor did it before the work"),
+        )
+        .context(line)?;
         let run = view.task.last_run.context("a run")?;
         let history = house.coordinator.run_history(run).await?;
         let is_as_written =
@@ -329,7 +342,8 @@ async fn play_script(
 async fn broken_import_fails_the_run_instead_of_unverified() -> Result<()> {
     docket_tests::needs!("python3");
     let _room = acquire_scenario_slot().await;
-    let house = VerdictFixture::start("[run]\ncorrections_max = 1\nplan_asks_max = 0\nauto_lint = false\n").await?;
+    let house =
+        VerdictFixture::start("[run]\ncorrections_max = 1\nplan_asks_max = 0\nauto_lint = false\n").await?;
     let (breaks, fixes) = (rewrite_script("import nowhere\n"), rewrite_script("def f():\n    return 1\n"));
     let lost = "ran before your work and does not run now";
     // The tests passed before, or they failed: they ran.

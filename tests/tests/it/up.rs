@@ -3,10 +3,11 @@
 use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::{task::TaskState, api::TaskQuery};
+use docket_schema::{api::TaskQuery, task::TaskState};
 use docket_tests::system::{
-    CoordinatorProcess, FinishedProcess, LeaseDuration, StoreLocation, RunningProcess, SampleRepository, Signal, DocketTerminal, TestProgram, WorkerProcess, WorkerOptions,
-    acquire_scenario_slot, run_program, send_signal, wait_until,
+    CoordinatorProcess, DocketTerminal, FinishedProcess, LeaseDuration, RunningProcess, SampleRepository,
+    Signal, StoreLocation, TestProgram, WorkerOptions, WorkerProcess, acquire_scenario_slot, run_program,
+    send_signal, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -50,7 +51,8 @@ impl UpHome {
         let script = script.to_str().context("UTF-8")?;
         let args =
             ["submit", "Do it", "--json", "--repo", repo, "--model", "scripted:up", "--script", script];
-        let row: Value = serde_json::from_str(&self.run_docket(&[&args[..], more].concat()).await?.into_stdout()?)?;
+        let row: Value =
+            serde_json::from_str(&self.run_docket(&[&args[..], more].concat()).await?.into_stdout()?)?;
         Ok(row["id"].as_str().context("an id")?.to_owned())
     }
 
@@ -121,7 +123,10 @@ async fn requested_branch_is_created_on_completion() -> Result<()> {
     let nowhere = house.run_docket(&["apply", id, "--repo", "/does/not/exist"]).await?;
     let told = nowhere.stderr.contains("/does/not/exist") && nowhere.stderr.contains("check that it exists");
     ensure!(nowhere.code() == Some(4) && told, "{nowhere:?}");
-    ensure!(house.run_git(&["status", "--porcelain"]).await?.into_stdout()?.is_empty(), "the work tree stays as it is");
+    ensure!(
+        house.run_git(&["status", "--porcelain"]).await?.into_stdout()?.is_empty(),
+        "the work tree stays as it is"
+    );
     ensure!(!Path::new(house.sample.path()).join("a.txt").exists(), "the work tree stays as it is");
     Ok(())
 }
@@ -143,10 +148,12 @@ async fn docket_run_without_a_worker_says_so_and_reports_on_interrupt() -> Resul
         ("DOCKET_TOKEN", OsStr::new(coordinator.token())),
     ];
     let mut terminal = DocketTerminal::start(home.path(), &env, &args)?;
-    terminal.wait_for_text("is available in queue default; no worker has taken it yet; start one with").await?;
+    terminal
+        .wait_for_text("is available in queue default; no worker has taken it yet; start one with")
+        .await?;
     send_signal(terminal.pid()?, Signal::SIGINT);
     let status = terminal.wait().await?;
-    terminal.wait_for_text("waits there for a worker").await?;
+    terminal.wait_for_text("waits for a worker").await?;
     ensure!(status.code() == Some(1), "{status}: {}", terminal.full_output());
 
     let worker = WorkerProcess::start(&coordinator, &WorkerOptions::default()).await?;
@@ -220,11 +227,13 @@ async fn drained_up_continues_as_a_coordinator() -> Result<()> {
     let worker = worker.await?;
     let name = worker["name"].as_str().context("a name")?;
     house.run_docket(&["workers", "drain", name, "--wait"]).await?.into_stdout()?;
-    wait_until("its word", async || up.read_log().contains("continues as a coordinator").then_some(())).await?;
+    wait_until("its word", async || up.read_log().contains("continues as a coordinator").then_some(()))
+        .await?;
     let task = house.submit_task(&[]).await?;
     let why = house.run_docket(&["why", &task]).await?.into_stdout()?;
     ensure!(why.contains("no worker has been heard from recently"), "{why}");
-    let (mut other, _) = RunningProcess::start_docket("worker", house.home.path(), &[], &["worker", "--slots", "1"]).await?;
+    let (mut other, _) =
+        RunningProcess::start_docket("worker", house.home.path(), &[], &["worker", "--slots", "1"]).await?;
     let row = house.wait_until_ended(&task).await.with_context(|| other.log_tail())?;
     ensure!(row["state"] == "completed", "{row}");
     for process in [&mut other, &mut up] {

@@ -5,19 +5,22 @@ use std::{os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::{SubmitRequest, WhyKind},
     ids::{QueueName, TaskId},
     message::ModelRef,
     run::RunEvent,
     task::{TaskBlockedReason, TaskRecord, TaskSpec, TaskState, WORKER_FAULTS_MAX},
-    api::{SubmitRequest, WhyKind},
 };
 use docket_tests::{
     model_server::ModelServer,
     pg_cluster::PostgresCluster,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot, wait_until},
+    system::{
+        CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+        acquire_scenario_slot, fresh_database, wait_until,
+    },
 };
 use docket_worker::{
-    bootstrap::{FailpointTiming, FailpointTarget, Failpoint},
+    bootstrap::{Failpoint, FailpointTarget, FailpointTiming},
     model::{ModelProvider, ScriptedModel},
 };
 use tempfile::TempDir;
@@ -101,7 +104,12 @@ impl FaultFixture {
     }
 
     /// Waits until `why` says that a fault of a worker keeps the task, in these words.
-    async fn wait_until_kept_by_fault(&self, task: TaskId, words: &[&str], worker: &WorkerProcess) -> Result<()> {
+    async fn wait_until_kept_by_fault(
+        &self,
+        task: TaskId,
+        words: &[&str],
+        worker: &WorkerProcess,
+    ) -> Result<()> {
         let named = wait_until("a fault of the worker", async || {
             let why = self.coordinator.client().explain_task(task).await.ok()?;
             (why.kind == WhyKind::WorkerFault).then_some(why.text)
@@ -115,7 +123,8 @@ impl FaultFixture {
     async fn check_all_complete(&self, tasks: &[TaskId], worker: &WorkerProcess) -> Result<Vec<TaskRecord>> {
         let mut records = Vec::new();
         for task in tasks {
-            let record = self.coordinator.wait_until_ended(*task).await.with_context(|| worker.log_tail())?.task;
+            let record =
+                self.coordinator.wait_until_ended(*task).await.with_context(|| worker.log_tail())?.task;
             let is_clean = record.failures == 0 && record.crashes == 0 && record.runs == 1;
             ensure!(record.state == TaskState::Completed && is_clean, "{record:?}\n{}", worker.log_tail());
             records.push(record);
@@ -201,7 +210,11 @@ async fn check_goes_to_worker_with_key(place: StoreLocation) -> Result<()> {
     let env = vec![("OPENAI_API_KEY".to_owned(), "sk-wrong-0123456789-abcdef".to_owned())];
     let faulty =
         WorkerProcess::start(&stage.coordinator, &WorkerOptions { env, ..WorkerOptions::default() }).await?;
-    let paid = TaskSpec { model: server.model_ref(ModelProvider::OpenAi, "paid"), script: None, ..stage.spec.clone() };
+    let paid = TaskSpec {
+        model: server.model_ref(ModelProvider::OpenAi, "paid"),
+        script: None,
+        ..stage.spec.clone()
+    };
     let tasks = stage.submit_tasks(&paid, 4).await?;
     let words = ["openai:paid", "refused the key", "OPENAI_API_KEY"];
     stage.wait_until_kept_by_fault(tasks[0], &words, &faulty).await?;
@@ -240,7 +253,12 @@ async fn start_faulty_workers(stage: &FaultFixture, options: &WorkerOptions) -> 
 
 impl FaultFixture {
     /// Waits until faults of workers have blocked a task for a person, and nothing else was counted.
-    async fn wait_until_blocked_by_faults(&self, task: TaskId, words: &[&str], workers: &[WorkerProcess]) -> Result<()> {
+    async fn wait_until_blocked_by_faults(
+        &self,
+        task: TaskId,
+        words: &[&str],
+        workers: &[WorkerProcess],
+    ) -> Result<()> {
         let tails = || workers.iter().map(WorkerProcess::log_tail).collect::<String>();
         let record = async || Some(self.coordinator.client().get_task(task).await.ok()?.task);
         for count in [WORKER_FAULTS_MAX / 2, WORKER_FAULTS_MAX] {
@@ -250,8 +268,8 @@ impl FaultFixture {
             counted.await.with_context(tails)?;
         }
         let blocked = record().await.context("a task")?;
-        let is_blocked =
-            blocked.state == TaskState::Blocked && blocked.blocked_why == Some(TaskBlockedReason::WorkerFault);
+        let is_blocked = blocked.state == TaskState::Blocked
+            && blocked.blocked_why == Some(TaskBlockedReason::WorkerFault);
         let is_clean = (blocked.failures, blocked.crashes, blocked.runs) == (0, 0, 1);
         ensure!(is_blocked && is_clean && blocked.worker_faults == WORKER_FAULTS_MAX, "{blocked:?}");
         let why = self.coordinator.run_docket(&["why", &task.to_string()]).await?.stdout;
@@ -305,8 +323,10 @@ async fn tasks_whose_model_no_worker_may_use_ask_a_person() -> Result<()> {
     let of_model = |model: ModelRef| TaskSpec { model, script: None, ..stage.spec.clone() };
     let forbidden = of_model(server.model_ref(ModelProvider::OpenAi, "dear"));
     let far = "http://192.0.2.1/v1";
-    let unlisted =
-        of_model(ModelRef { base_url: Some(far.to_owned()), ..server.model_ref(ModelProvider::OpenAi, "far") });
+    let unlisted = of_model(ModelRef {
+        base_url: Some(far.to_owned()),
+        ..server.model_ref(ModelProvider::OpenAi, "far")
+    });
     let forbidden = stage.submit_tasks(&forbidden, 1).await?[0];
     let unlisted = stage.submit_tasks(&unlisted, 1).await?[0];
     let words = ["openai:dear", "no access to this model", "give the key access"];
@@ -338,7 +358,8 @@ async fn check_whose_runner_is_on_another_worker_does_not_fail_the_run() -> Resu
         sample.submit(&coordinator, &["--model", "openai:x", "--queue", "template"]).await?;
     coordinator.client().cancel(template, "a template").await?;
     let server = ModelServer::start(ScriptedModel::parse(SCRIPT.as_bytes())?).await?;
-    let spec = TaskSpec { model: server.model_ref(ModelProvider::OpenAi, "x"), queue: QueueName::default(), ..spec };
+    let spec =
+        TaskSpec { model: server.model_ref(ModelProvider::OpenAi, "x"), queue: QueueName::default(), ..spec };
     let stage = FaultFixture { coordinator, spec, _sample: sample };
 
     let tools = ToolFolder::new()?;
@@ -349,14 +370,17 @@ async fn check_whose_runner_is_on_another_worker_does_not_fail_the_run() -> Resu
     let mut options = WorkerOptions { settings: String::new(), base_checks: true, ..tools.worker_options(1) };
     options.env.push(("PATH".to_owned(), format!("{}:{path}", tools.0.path().join("bin").display())));
     // The first answer's append.
-    let dies = Failpoint { seq: 4, when: FailpointTiming::After, epoch: 1, whom: FailpointTarget::Supervisor };
+    let dies =
+        Failpoint { seq: 4, when: FailpointTiming::After, epoch: 1, whom: FailpointTarget::Supervisor };
     options.failpoints = vec![dies];
     let mut first = WorkerProcess::start(&stage.coordinator, &options).await?;
     let task = stage.submit_tasks(&stage.spec, 1).await?[0];
     first.process().wait().await?;
-    let second =
-        WorkerProcess::start(&stage.coordinator, &WorkerOptions { base_checks: true, ..WorkerOptions::default() })
-            .await?;
+    let second = WorkerProcess::start(
+        &stage.coordinator,
+        &WorkerOptions { base_checks: true, ..WorkerOptions::default() },
+    )
+    .await?;
     stage.wait_until_kept_by_fault(task, &["check `tests`", "house-runner is not there"], &second).await?;
     let record = stage.coordinator.client().get_task(task).await?.task;
     ensure!(record.failures == 0 && record.crashes <= 1 && !record.state.is_ended(), "{record:?}");
@@ -379,7 +403,11 @@ async fn check_whose_runner_is_on_another_worker_does_not_fail_the_run() -> Resu
     let bodies = asked.iter().map(|request| String::from_utf8_lossy(&request.body).into_owned());
     let told: Vec<String> =
         bodies.filter(|body| body.contains("final check") && body.contains("failed")).collect();
-    ensure!(told.is_empty() && history.count_kind("ModelAnswered") == 2, "{told:#?}\n{}", history.format_kinds());
+    ensure!(
+        told.is_empty() && history.count_kind("ModelAnswered") == 2,
+        "{told:#?}\n{}",
+        history.format_kinds()
+    );
     first.drain().await?;
     second.drain().await?;
     stage.coordinator.end_and_check().await

@@ -111,9 +111,7 @@ pub enum SandboxError {
     Cgroup(#[source] io::Error),
     /// Another docket process runs commands in the workspace.
     #[error("another docket process is running commands in the workspace {path}: wait until they end")]
-    WorkspaceBusy {
-        path: PathBuf,
-    },
+    WorkspaceBusy { path: PathBuf },
     /// The workspace could not be scanned, so nothing was run.
     #[error("hooks and configuration of the workspace {path} could not be protected: {source}")]
     ProtectFailed {

@@ -42,7 +42,7 @@ macro_rules! git {
             ToolEffect::RunsShell {
                 to_line: |args| {
                     let args = parse_args::<git::$verb::$input>(git::$verb::NAME, args).ok()?;
-                    Some(args.git().ok()?.line())
+                    Some(args.to_git_command().ok()?.to_shell_line())
                 },
                 class: $class,
             },

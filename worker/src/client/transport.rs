@@ -231,7 +231,8 @@ impl ApiCall<'_> {
 
     pub(super) fn with_json<T: Serialize>(mut self, body: &T) -> Result<Self, ClientError> {
         let bytes = serde_json::to_vec(body).map_err(|error| {
-            self.client.protocol_error(self.doing, format!("the request cannot be serialized as JSON ({error})"))
+            self.client
+                .protocol_error(self.doing, format!("the request cannot be serialized as JSON ({error})"))
         })?;
         self.body = Some(("application/json", bytes.into()));
         Ok(self)
@@ -318,8 +319,10 @@ impl ApiCall<'_> {
         match status {
             // Sent by a proxy while the coordinator behind it is down.
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-                let detail =
-                    format!("the proxy at {} cannot reach the coordinator (status {status})", self.client.display_address());
+                let detail = format!(
+                    "the proxy at {} cannot reach the coordinator (status {status})",
+                    self.client.display_address()
+                );
                 ClientError::Problem(Box::new(ProblemCode::Unavailable.to_problem(detail)))
             }
             // Sent by the proxy itself.

@@ -122,9 +122,7 @@ impl McpServer {
                 return Err(format!("`{name}` is not a valid variable name"));
             }
             if all[..nth].contains(name) {
-                return Err(format!(
-                    "the variable `{name}` is listed twice in `env` and `env_from`"
-                ));
+                return Err(format!("the variable `{name}` is listed twice in `env` and `env_from`"));
             }
         }
         match self.env.0.iter().find(|(_, value)| value.contains('\0')) {
@@ -159,9 +157,7 @@ pub fn parse_servers(section: toml::Table) -> Result<BTreeMap<String, McpServer>
         }
         let server: McpServer = value.try_into().map_err(|error| format!("`{name}`: {error}"))?;
         if server.command.first().is_none_or(|program| program.trim().is_empty()) {
-            return Err(format!(
-                "`{name}`: `command` is empty; write it as [\"PROGRAM\", \"ARGUMENT\", …]"
-            ));
+            return Err(format!("`{name}`: `command` is empty; write it as [\"PROGRAM\", \"ARGUMENT\", …]"));
         }
         server.check_env().map_err(|why| format!("`{name}`: {why}"))?;
         if !(100..=3_600_000).contains(&server.timeout_ms) {

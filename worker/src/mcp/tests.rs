@@ -307,7 +307,10 @@ async fn server_of_the_official_python_sdk_works() {
 fn invalid_section_is_rejected_with_its_field() {
     let said = |text: &str| parse_servers(text.parse().unwrap()).map(drop).unwrap_err();
     for (text, want) in [
-        ("[Notes]\ncommand = ['a']", "`Notes`: a server name must be 1 to 24 of the characters a-z, 0-9 and -"),
+        (
+            "[Notes]\ncommand = ['a']",
+            "`Notes`: a server name must be 1 to 24 of the characters a-z, 0-9 and -",
+        ),
         ("[notes]\ncommand = []", "`notes`: `command` is empty"),
         ("[notes]\ncommand = ['a']\nport = 1", "`notes`: unknown field `port`"),
         ("[notes]\ncommand = ['a']\ntimeout_ms = 1", "`notes`: `timeout_ms` must be from 100 to 3600000"),

@@ -63,10 +63,7 @@ pub enum PriceError {
     InvalidEntry(String),
     /// An unknown key.
     #[error("unknown key `{entry}.{key}`; remove it")]
-    UnknownKey {
-        entry: String,
-        key: String,
-    },
+    UnknownKey { entry: String, key: String },
     /// A key is missing or its value is invalid.
     #[error("`{entry}.{key}` must be {expected}")]
     InvalidValue {

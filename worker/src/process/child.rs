@@ -80,15 +80,10 @@ pub struct ChildSpec {
 pub enum ChildError {
     /// The program path is relative, or an argument contains NUL.
     #[error("cannot pass {program} to the operating system: give an absolute path and arguments without NUL")]
-    InvalidProgram {
-        program: PathBuf,
-    },
+    InvalidProgram { program: PathBuf },
     /// The payload exceeds its limit.
     #[error("the payload of {bytes} bytes exceeds the limit of {limit_bytes}: pass a path instead")]
-    PayloadTooLarge {
-        bytes: usize,
-        limit_bytes: usize,
-    },
+    PayloadTooLarge { bytes: usize, limit_bytes: usize },
     #[error("cannot open the log {path}: check that its folder exists and is writable")]
     Log {
         path: PathBuf,

@@ -89,11 +89,11 @@ impl TrustedOutput {
 pub enum TrustedError {
     /// The program path was relative; `PATH` is never searched.
     #[error("{program} is not an absolute path: give the full path of the program")]
-    NotAbsolute {
-        program: PathBuf,
-    },
+    NotAbsolute { program: PathBuf },
     /// The operating system could not start it.
-    #[error("cannot start {program} in {cwd}: check that both exist and that the process limit is not reached")]
+    #[error(
+        "cannot start {program} in {cwd}: check that both exist and that the process limit is not reached"
+    )]
     Start {
         program: PathBuf,
         cwd: PathBuf,
@@ -111,16 +111,10 @@ pub enum TrustedError {
     #[error(
         "{program} did not end within {timeout_ms} ms and was killed: try again or check for a stalled file system"
     )]
-    TimedOut {
-        program: PathBuf,
-        timeout_ms: u128,
-    },
+    TimedOut { program: PathBuf, timeout_ms: u128 },
     /// The output exceeded its limit; the process group was killed.
     #[error("{program} wrote more than {limit_bytes} bytes and was killed: request less at a time")]
-    OutputTooLarge {
-        program: PathBuf,
-        limit_bytes: usize,
-    },
+    OutputTooLarge { program: PathBuf, limit_bytes: usize },
 }
 
 /// Kills a process group when it goes out of scope, so that a dropped future leaves no process behind.

@@ -79,7 +79,9 @@ impl ShellSession {
         blobs: &impl BlobReader,
     ) -> Result<Self, StartError> {
         let Some(pins) = &state.pins else {
-            return Err(StartError::Environment("the run has not started; it has no workspace yet".to_owned()));
+            return Err(StartError::Environment(
+                "the run has not started; it has no workspace yet".to_owned(),
+            ));
         };
         let options = workspace_options(&place.cache);
         let made = workspace::materialize(&place.folder, &pins.base, blobs, &options).await;

@@ -349,7 +349,10 @@ impl LeaseDispatcher {
         match failure {
             CallFailure::Retryable => self.note_failure(error),
             CallFailure::Final => {
-                tracing::error!(error = error as &dyn std::error::Error, "the coordinator rejects this worker");
+                tracing::error!(
+                    error = error as &dyn std::error::Error,
+                    "the coordinator rejects this worker"
+                );
                 self.refusal_reason = Some(error.to_string());
             }
         }

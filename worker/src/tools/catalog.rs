@@ -33,7 +33,7 @@ macro_rules! tool {
         tool!(@row $($module)::+, $input, |context, args| $($module)::+::run(context, &args))
     };
     (git $verb:ident, $input:ident) => {
-        tool!(@row calls::git::$verb, $input, |context, args| git::run(context, calls::git::$verb::NAME, args.git()).await)
+        tool!(@row calls::git::$verb, $input, |context, args| git::run(context, calls::git::$verb::NAME, args.to_git_command()).await)
     };
     (@row $($module:ident)::+, $input:ident, |$context:ident, $args:ident| $outcome:expr) => {
         ToolDefinition {

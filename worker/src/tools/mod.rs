@@ -28,9 +28,9 @@ pub(crate) mod text;
 pub use super::shell::quote;
 pub(crate) use super::shell::with_pipefail;
 pub use crate::calls::{
-    CallLabel, DELEGATE, DelegateCall, FullOutputs, call_labels_in_set, delegate_tool_spec,
-    full_output_note, call_labels, parse_delegate_args, recovery_class, recovery_class_in_set,
-    requested_full_output, selectable_tool_names, set_has_tool, uses_external_state, waits_on_external_io,
+    CallLabel, DELEGATE, DelegateCall, FullOutputs, call_labels, call_labels_in_set, delegate_tool_spec,
+    full_output_note, parse_delegate_args, recovery_class, recovery_class_in_set, requested_full_output,
+    selectable_tool_names, set_has_tool, uses_external_state, waits_on_external_io,
 };
 pub(crate) use crate::calls::{
     RUN_COMMAND, is_artifact_tool, is_external, mutating_tool_names, strip_workspace_prefix,

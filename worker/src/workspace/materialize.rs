@@ -363,8 +363,12 @@ fn is_branch_name(name: &str) -> bool {
 pub(super) fn write_alternates(writer: &mut TreeWriter, base: &BaseObjects) -> nix::Result<()> {
     let Some(objects) = base.objects_folder() else { return Ok(()) };
     let bytes = format_alternates(&[&objects]);
-    let entry =
-        Entry { kind: EntryKind::File, mode: 0o644, size: bytes.len() as u64, hash: BlobHash::hash_bytes(&bytes) };
+    let entry = Entry {
+        kind: EntryKind::File,
+        mode: 0o644,
+        size: bytes.len() as u64,
+        hash: BlobHash::hash_bytes(&bytes),
+    };
     let path = WorkspacePath::new(ALTERNATES_PATH).expect("a constant without empty parts or dots");
     writer.write_entry(&path, &entry, &bytes)
 }

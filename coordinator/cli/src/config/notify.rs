@@ -165,7 +165,9 @@ fn parse_target(name: String, row: Table) -> Result<NotifyTarget, String> {
         number("retry_most_ms", 4 * 3_600_000, 100..=86_400_000)?,
     );
     if first > most {
-        return Err("`retry_first_ms` is greater than `retry_most_ms`; lower it or raise `retry_most_ms`".to_owned());
+        return Err(
+            "`retry_first_ms` is greater than `retry_most_ms`; lower it or raise `retry_most_ms`".to_owned()
+        );
     }
     let on = match row.get("on") {
         None => NotificationKind::SUBSCRIBABLE.to_vec(),
@@ -212,9 +214,7 @@ fn parse_destination(row: &Table) -> Result<NotifyDestination, String> {
             }
             parse_command(command)
         }
-        (None, None) | (Some(_), Some(_)) => {
-            Err("give either `url` with a secret, or `command`".to_owned())
-        }
+        (None, None) | (Some(_), Some(_)) => Err("give either `url` with a secret, or `command`".to_owned()),
     }
 }
 

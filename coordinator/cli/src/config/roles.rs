@@ -56,7 +56,9 @@ impl TeamConfig {
                 ("roles", Value::Table(roles)) => team.roles = parse_team_roles(roles)?,
                 ("registry", Value::String(file)) if !file.is_empty() => team.registry = Some(file.into()),
                 ("registry", _) => return Err("`team.registry` is not the name of a file".to_owned()),
-                ("roles", _) => return Err("`team.roles` must be sections, such as [team.roles.NAME]".to_owned()),
+                ("roles", _) => {
+                    return Err("`team.roles` must be sections, such as [team.roles.NAME]".to_owned());
+                }
                 _ => {
                     return Err(format!(
                         "unknown setting `team.{key}`; [team] has team.registry, [team.roles.NAME]"
@@ -203,9 +205,7 @@ const PATCHING_ROLES: [&str; 2] = ["executor", "coder"];
 
 fn context_cap_error(section: &str) -> String {
     let who = PATCHING_ROLES.join(" and ");
-    format!(
-        "`{section}.context_tokens_max`: only roles that reply with patches have this limit: {who}"
-    )
+    format!("`{section}.context_tokens_max`: only roles that reply with patches have this limit: {who}")
 }
 
 /// Rejects roles that no engine has, and keys that a role cannot have.
@@ -223,9 +223,11 @@ pub(super) fn check_role_names(roles: &[RoleOverride], defined: &[RoleOverride])
     }
     match roles.iter().find(|role| !known.contains(&role.name)) {
         None => Ok(()),
-        Some(role) => {
-            Err(format!("`roles.{}`: no engine has such a role; the roles are {}", role.name, known.join(", ")))
-        }
+        Some(role) => Err(format!(
+            "`roles.{}`: no engine has such a role; the roles are {}",
+            role.name,
+            known.join(", ")
+        )),
     }
 }
 
@@ -259,10 +261,7 @@ mod tests {
                 "[planner]\ncontext_tokens_max = 10",
                 "`roles.planner.context_tokens_max` is not a whole number",
             ),
-            (
-                "[planner]\nprompt = \"x\"",
-                "unknown setting `roles.planner.prompt`; a role has model, effort",
-            ),
+            ("[planner]\nprompt = \"x\"", "unknown setting `roles.planner.prompt`; a role has model, effort"),
         ] {
             assert!(parse_role_text(text).is_err_and(|error| error.starts_with(told)), "{text}");
         }
@@ -270,7 +269,8 @@ mod tests {
 
     #[test]
     fn unknown_role_error_lists_known_roles() {
-        let told = check_role_names(&[RoleOverride::for_role("plumber")], &[]).expect_err("no engine has this role");
+        let told =
+            check_role_names(&[RoleOverride::for_role("plumber")], &[]).expect_err("no engine has this role");
         assert!(told.starts_with("`roles.plumber`: ") && told.contains("planner"), "{told}");
         assert_eq!(
             check_role_names(
@@ -361,7 +361,9 @@ mod tests {
         let file = WRITER.replace("[roles", "[team.roles");
         assert_eq!(with("", &file), Ok(1));
         assert_eq!(with("[roles.coder]\nprompt = \"x\"", &file), Ok(2));
-        assert!(with(WRITER, &file).is_err_and(|error| error.contains("`team.roles.writer` is also defined in")));
+        assert!(
+            with(WRITER, &file).is_err_and(|error| error.contains("`team.roles.writer` is also defined in"))
+        );
         assert!(with("", WRITER).is_err_and(|error| error.contains("[team.roles.NAME] and nothing else")));
         assert!(
             with("", "[team.roles.a]\nx = 1")

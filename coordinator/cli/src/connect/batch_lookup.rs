@@ -37,7 +37,9 @@ pub(crate) fn check_batch_name(name: &str) -> CliResult<()> {
     if legal {
         return Ok(());
     }
-    let message = format!("a batch name must be one line of 1 to {TITLE_CHARS_MAX} characters and must not look like an id");
+    let message = format!(
+        "a batch name must be one line of 1 to {TITLE_CHARS_MAX} characters and must not look like an id"
+    );
     Err(CliError::new(ExitKind::Usage, message))
 }
 

@@ -56,8 +56,7 @@ fn non_empty_env(name: &str) -> Option<String> {
 }
 
 /// Describes a filter.
-const ALLOWED_FILTER: &str =
-    "a level (off, error, warn, info, debug or trace), or targets with levels, such as docket_worker=debug,warn";
+const ALLOWED_FILTER: &str = "a level (off, error, warn, info, debug or trace), or targets with levels, such as docket_worker=debug,warn";
 
 /// Levels that can be given without a target.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

@@ -19,8 +19,9 @@ pub(crate) enum ResolvedId {
 pub(crate) async fn resolve_id(client: &CoordinatorClient, text: &str) -> CliResult<ResolvedId> {
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
-        let message =
-            format!("`{text}` is not a valid id: ids consist of the digits 0-9 and a-f; `docket ps` lists them");
+        let message = format!(
+            "`{text}` is not a valid id: ids consist of the digits 0-9 and a-f; `docket ps` lists them"
+        );
         return Err(CliError::new(ExitKind::NotFound, message));
     }
     let found = client.resolve_id(&digits.to_ascii_lowercase()).await?;
@@ -67,7 +68,8 @@ pub(crate) async fn resolve_archived(client: &CoordinatorClient, text: &str) -> 
         [one] => Ok(Some(one.clone())),
         several => {
             let all: Vec<String> = several.iter().map(ToString::to_string).collect();
-            let message = format!("`{text}` matches several archived ids, give more digits: {}", all.join(", "));
+            let message =
+                format!("`{text}` matches several archived ids, give more digits: {}", all.join(", "));
             Err(CliError::new(ExitKind::NotFound, message))
         }
     }

@@ -80,7 +80,8 @@ pub(crate) fn parse_instant(text: &str) -> Result<InstantArg, String> {
         return Ok(InstantArg::At(at));
     }
     let must = || {
-        "it must be a time such as 2026-01-31T02:00:00Z or 2026-01-31, or an age such as 90s, 30m, 2h or 7d".to_owned()
+        "it must be a time such as 2026-01-31T02:00:00Z or 2026-01-31, or an age such as 90s, 30m, 2h or 7d"
+            .to_owned()
     };
     // A date means the start of that day.
     if let Ok(at) = format!("{text}T00:00:00Z").parse() {

@@ -259,7 +259,8 @@ impl ResultDeliverer<'_> {
                 job.due = now + retry_delay(job.tries);
                 let id = job.task.short();
                 if job.tries >= TRIES_MAX {
-                    let message = format!("{what}; it is not retried automatically, `docket apply {id}` retries it");
+                    let message =
+                        format!("{what}; it is not retried automatically, `docket apply {id}` retries it");
                     let message = if why == DeliveryBlockedReason::Remote {
                         message.replace("docket apply", "docket push")
                     } else {

@@ -385,7 +385,9 @@ impl<'a> DeliveryAttempt<'a> {
         };
         let id = ask.task.id.short();
         let place = match &kept {
-            Some(kept) => format!("the result is saved on the branch {kept}, on top of the commit it started from"),
+            Some(kept) => {
+                format!("the result is saved on the branch {kept}, on top of the commit it started from")
+            }
             None => "the result is in the log".to_owned(),
         };
         let helps = match (&error, &kept) {
@@ -393,9 +395,13 @@ impl<'a> DeliveryAttempt<'a> {
                 "run `git merge {kept}` and `docket accept {id}`, or `docket apply {id} --on-base --branch NAME`, or \
                  `docket reject {id} --comment TEXT`"
             ),
-            (DeliverError::Conflict { .. }, None) => format!("run `docket apply {id} --on-base --branch NAME`"),
+            (DeliverError::Conflict { .. }, None) => {
+                format!("run `docket apply {id} --on-base --branch NAME`")
+            }
             (DeliverError::WouldUndoOtherRun { .. }, _) => {
-                format!("`docket apply {id} --replace` replaces it, `docket apply {id} --branch NAME` leaves it")
+                format!(
+                    "`docket apply {id} --replace` replaces it, `docket apply {id} --branch NAME` leaves it"
+                )
             }
             _ => format!("run `docket apply {id} --branch NAME`"),
         };

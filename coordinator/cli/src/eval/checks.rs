@@ -101,7 +101,11 @@ fn check_changes(globs: &[PathGlob], state: &RunState) -> EvalCheck {
     let beside = list_changed_paths(state, |path| !globs.iter().any(|glob| glob.matches(path)));
     let named: Vec<&str> = globs.iter().map(PathGlob::as_str).collect();
     let name = if named.is_empty() { "nothing".to_owned() } else { named.join(", ") };
-    build_check(EvalCheckKind::Changes, &name, beside.map(|named| format!("changed outside of these: {named}")))
+    build_check(
+        EvalCheckKind::Changes,
+        &name,
+        beside.map(|named| format!("changed outside of these: {named}")),
+    )
 }
 
 /// Lists changed paths that match; `None` = no match.

@@ -49,7 +49,10 @@ pub(super) fn run_eval_compare(cx: &CliContext, args: &EvalCompareArgs) -> CliRe
         print_comparison(cx, &compared);
     }
     if compared.suite_before != compared.suite_after {
-        let text = format!("the reports are of different suites: {} and {}", compared.suite_before, compared.suite_after);
+        let text = format!(
+            "the reports are of different suites: {} and {}",
+            compared.suite_before, compared.suite_after
+        );
         display::print_note(&display::sanitize_line(&text));
     }
     Ok(if compared.count(EvalChange::Regressed) == 0 { ExitKind::Ok } else { ExitKind::Failed })

@@ -49,7 +49,10 @@ impl OverlayFiles {
                     files.push(path);
                 } else {
                     let path = entry.path();
-                    return Err(format!("{} is neither a file nor a folder; replace it with a file", path.display()));
+                    return Err(format!(
+                        "{} is neither a file nor a folder; replace it with a file",
+                        path.display()
+                    ));
                 }
             }
         }

@@ -179,8 +179,7 @@ impl EvalSuite {
 /// Returns the task files of a suite by name.
 fn task_files(folder: &Path) -> CliResult<BTreeMap<String, PathBuf>> {
     let folder = folder.join("tasks");
-    let failed =
-        || format!("cannot read {}: a suite has one file per task there", folder.display());
+    let failed = || format!("cannot read {}: a suite has one file per task there", folder.display());
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(&folder).fail_with(ExitKind::Usage, failed)? {
         let path = entry.fail_with(ExitKind::Usage, failed)?.path();
@@ -198,7 +197,10 @@ fn task_files(folder: &Path) -> CliResult<BTreeMap<String, PathBuf>> {
         found.insert(name, path);
     }
     match found.len() {
-        0 => Err(CliError::new(ExitKind::Usage, format!("{} contains no NAME.toml file of a task", folder.display()))),
+        0 => Err(CliError::new(
+            ExitKind::Usage,
+            format!("{} contains no NAME.toml file of a task", folder.display()),
+        )),
         1..=TASKS_MAX => Ok(found),
         many => {
             let message = format!("{} contains {many} tasks; the limit is {TASKS_MAX}", folder.display());
@@ -298,18 +300,14 @@ impl TaskReader<'_> {
     ) -> CliResult<(Option<PathBuf>, Option<String>)> {
         if form.empty {
             let beside = form.repo.is_some() || form.commit.is_some();
-            let both = || {
-                file.error_at("empty", "a task with `empty = true` cannot have `repo` or `commit`")
-            };
+            let both = || file.error_at("empty", "a task with `empty = true` cannot have `repo` or `commit`");
             return if beside { Err(both()) } else { Ok((None, None)) };
         }
         let (path, from, key) = match (&form.repo, &self.defaults.repo) {
             (Some(path), _) => (path, file, "repo"),
             (None, Some(path)) => (path, self.suite, "defaults.repo"),
             (None, None) => {
-                return Err(
-                    file.error_at("repo", "it is missing; give a folder, or set `empty = true`")
-                );
+                return Err(file.error_at("repo", "it is missing; give a folder, or set `empty = true`"));
             }
         };
         let repo = self.folder.join(path);
@@ -321,7 +319,8 @@ impl TaskReader<'_> {
         if commit.is_some() && !repo.join(".git").exists() {
             let key = if form.commit.is_some() { "commit" } else { "defaults.commit" };
             let from = if form.commit.is_some() { file } else { self.suite };
-            let why = format!("{} is not a git repository, so it has no commits; leave it out", repo.display());
+            let why =
+                format!("{} is not a git repository, so it has no commits; leave it out", repo.display());
             return Err(from.error_at(key, why));
         }
         Ok((Some(repo), commit))

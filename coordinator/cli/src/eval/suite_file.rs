@@ -42,7 +42,7 @@ pub(super) struct SuiteDefaults {
     pub(super) repo: Option<PathBuf>,
     pub(super) commit: Option<String>,
     pub(super) engines: Option<Vec<EngineName>>,
-    #[serde(deserialize_with = "model")]
+    #[serde(deserialize_with = "deserialize_model")]
     pub(super) model: Option<ModelRef>,
     pub(super) base_url: Option<String>,
     #[serde(deserialize_with = "deserialize_tool_set")]
@@ -70,7 +70,7 @@ pub(super) struct TaskFile {
     pub(super) commit: Option<String>,
     #[serde(default)]
     pub(super) engines: Option<Vec<EngineName>>,
-    #[serde(default, deserialize_with = "model")]
+    #[serde(default, deserialize_with = "deserialize_model")]
     pub(super) model: Option<ModelRef>,
     #[serde(default)]
     pub(super) base_url: Option<String>,
@@ -104,9 +104,9 @@ pub(super) struct TaskFile {
 pub(super) struct LimitsSection {
     #[serde(deserialize_with = "deserialize_turns")]
     pub(super) turns: Option<u32>,
-    #[serde(deserialize_with = "period")]
+    #[serde(deserialize_with = "deserialize_duration_ms")]
     pub(super) time: Option<u64>,
-    #[serde(deserialize_with = "dollars")]
+    #[serde(deserialize_with = "deserialize_dollars")]
     pub(super) cost: Option<u64>,
     #[serde(deserialize_with = "deserialize_tokens")]
     pub(super) tokens: Option<u64>,
@@ -118,7 +118,7 @@ pub(super) struct LimitsSection {
 pub(super) struct AcceptSection {
     pub(super) commands: Vec<NonEmptyText>,
     pub(super) files: Option<PathBuf>,
-    #[serde(deserialize_with = "period")]
+    #[serde(deserialize_with = "deserialize_duration_ms")]
     pub(super) timeout: Option<u64>,
 }
 
@@ -281,9 +281,8 @@ impl TomlSource {
         let name = path.display();
         let size = match std::fs::metadata(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let message = format!(
-                    "no file {name}; a suite is a folder with suite.toml and tasks/NAME.toml"
-                );
+                let message =
+                    format!("no file {name}; a suite is a folder with suite.toml and tasks/NAME.toml");
                 return Err(CliError::new(ExitKind::Usage, message));
             }
             found => found.fail_with(ExitKind::Usage, || format!("cannot stat {name}"))?.len(),

@@ -103,7 +103,8 @@ impl HistorySource {
         let mut next = view.parent;
         while let Some(parent) = next {
             if runs.len() > LINEAGE_RUNS_MAX {
-                let message = format!("run {} continues more than {LINEAGE_RUNS_MAX} other runs", run.short());
+                let message =
+                    format!("run {} continues more than {LINEAGE_RUNS_MAX} other runs", run.short());
                 return Err(CliError::new(ExitKind::Failed, message));
             }
             runs.push((parent.run, parent.seq));

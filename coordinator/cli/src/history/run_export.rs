@@ -27,7 +27,7 @@ pub(crate) const TEXT_BYTES_DEFAULT: usize = 1024 * 1024;
 
 /// The export format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum ExportFormat {
+pub(crate) enum ExportFormatArg {
     /// docket's own format
     #[default]
     Docket,
@@ -55,10 +55,10 @@ pub(crate) async fn export_run(
     to: &mut std::fs::File,
 ) -> CliResult<ExportStats> {
     let format = match form {
-        ExportFormat::Docket => ExportFormat::Docket,
-        ExportFormat::Jsonl => ExportFormat::Jsonl,
-        ExportFormat::Atif => ExportFormat::Atif,
-        ExportFormat::Otlp => ExportFormat::Otlp,
+        ExportFormat::Docket => ExportFormatArg::Docket,
+        ExportFormat::Jsonl => ExportFormatArg::Jsonl,
+        ExportFormat::Atif => ExportFormatArg::Atif,
+        ExportFormat::Otlp => ExportFormatArg::Otlp,
     };
     write_export(client, run, (format, false, TEXT_BYTES_DEFAULT), &ProgressDisplay::hidden(), to).await
 }
@@ -67,24 +67,24 @@ pub(crate) async fn export_run(
 pub(crate) async fn write_export(
     client: &CoordinatorClient,
     run: RunId,
-    (format, plain, text_bytes): (ExportFormat, bool, usize),
+    (format, plain, text_bytes): (ExportFormatArg, bool, usize),
     progress: &ProgressDisplay,
     to: &mut std::fs::File,
 ) -> CliResult<ExportStats> {
     match (format, plain) {
-        (ExportFormat::Docket, true) => {
+        (ExportFormatArg::Docket, true) => {
             let mut to = std::io::BufWriter::new(to);
             let written = docket_file::write_docket_file(client, run, progress, &mut to).await?;
             to.flush().fail_as(ExitKind::Failed)?;
             Ok(written)
         }
-        (ExportFormat::Docket, false) => {
+        (ExportFormatArg::Docket, false) => {
             let mut to = zstd::Encoder::new(to, ZSTD_LEVEL).fail_as(ExitKind::Failed)?;
             let written = docket_file::write_docket_file(client, run, progress, &mut to).await?;
             to.finish().fail_as(ExitKind::Failed)?;
             Ok(written)
         }
-        (ExportFormat::Atif, _) => {
+        (ExportFormatArg::Atif, _) => {
             let events = client.all_events(run, HistoryScope::WithAncestors).await?;
             let texts = texts::fetch_texts(client, &events, text_bytes).await?;
             let trajectory = atif::build_trajectory(run, &events, &texts)?;
@@ -93,7 +93,7 @@ pub(crate) async fn write_export(
             to.write_all(text.as_bytes()).fail_as(ExitKind::Failed)?;
             Ok(ExportStats { events: events.len() as u64, blobs: texts.len() as u64 })
         }
-        (ExportFormat::Otlp, _) => {
+        (ExportFormatArg::Otlp, _) => {
             let events = client.all_events(run, HistoryScope::WithAncestors).await?;
             let spans = spans::spans_from_events(run, &events).fail_with(ExitKind::EngineMissing, || {
                 "this build does not support an event of the run".to_owned()
@@ -109,7 +109,7 @@ pub(crate) async fn write_export(
             to.write_all(text.as_bytes()).fail_as(ExitKind::Failed)?;
             Ok(ExportStats { events: events.len() as u64, blobs: 0 })
         }
-        (ExportFormat::Jsonl, _) => {
+        (ExportFormatArg::Jsonl, _) => {
             let events = client.all_events(run, HistoryScope::WithAncestors).await?;
             let texts = texts::fetch_texts(client, &events, text_bytes).await?;
             for event in &events {

@@ -98,7 +98,8 @@ impl RunHistoryService {
             })
         });
         made.await.fail_with(ExitKind::Failed, || {
-            "cannot read the tree that the run started from; is git installed where the coordinator runs?".to_owned()
+            "cannot read the tree that the run started from; is git installed where the coordinator runs?"
+                .to_owned()
         })
     }
 }
@@ -115,7 +116,10 @@ fn to_history_error(failure: CliError) -> HistoryViewError {
         | ExitKind::Verification
         | ExitKind::EngineMissing
         | ExitKind::Status(_) => {
-            tracing::warn!("a run's history cannot be shown: {}", failure.format_message(CauseDisplay::Shown));
+            tracing::warn!(
+                "a run's history cannot be shown: {}",
+                failure.format_message(CauseDisplay::Shown)
+            );
             ProblemCode::Internal
         }
     };

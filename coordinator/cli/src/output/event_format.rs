@@ -131,7 +131,9 @@ fn format_system_event(event: &SystemEvent) -> String {
 pub(crate) fn format_firing(gave: &FiringResult) -> String {
     match gave {
         FiringResult::Task(task) => format!("task {task}"),
-        FiringResult::Skipped(SkipReason::Missed) => "skipped: no coordinator was running when it was due".to_owned(),
+        FiringResult::Skipped(SkipReason::Missed) => {
+            "skipped: no coordinator was running when it was due".to_owned()
+        }
         FiringResult::Skipped(SkipReason::Overlap) => "skipped: its previous task had not ended".to_owned(),
         FiringResult::Refused(why) => format!("refused: {why}"),
     }
@@ -141,7 +143,9 @@ pub(crate) fn format_firing(gave: &FiringResult) -> String {
 /// requests: they may have failed.
 fn format_admin_act(act: &AdminAct) -> String {
     match act {
-        AdminAct::CreateToken { name, role } => format!("requested creation of token {name} ({})", role.as_str()),
+        AdminAct::CreateToken { name, role } => {
+            format!("requested creation of token {name} ({})", role.as_str())
+        }
         AdminAct::RevokeToken { name } => format!("requested revocation of token {name}"),
         AdminAct::ChangePolicy { run } => format!("requested a policy change of run {run}"),
         AdminAct::Import { run, .. } => format!("requested the import of run {run}"),
@@ -149,7 +153,10 @@ fn format_admin_act(act: &AdminAct) -> String {
         AdminAct::CollectGarbage { delete: false } => "requested a count of unreferenced blobs".to_owned(),
         AdminAct::Archive { older_than_ms, queue } => {
             let queue = queue.as_ref().map_or_else(String::new, |queue| format!(" of queue {queue}"));
-            format!("requested archiving of tasks{queue} that ended at least {} days ago", older_than_ms / 86_400_000)
+            format!(
+                "requested archiving of tasks{queue} that ended at least {} days ago",
+                older_than_ms / 86_400_000
+            )
         }
         AdminAct::Restore { stream } => format!("requested the restore of {stream} from the archive"),
         AdminAct::Migrate { version } => format!("database migrated by docket {version}"),
@@ -299,7 +306,9 @@ fn format_task_blocked(event: &TaskBlocked) -> String {
         TaskBlockedReason::Person => format!("run {run}: waits for a person"),
         TaskBlockedReason::Child => format!("run {run}: waits for a child"),
         TaskBlockedReason::Paused => format!("run {run}: paused"),
-        TaskBlockedReason::Outage => format!("run {run}: its provider is unavailable; it resumes automatically"),
+        TaskBlockedReason::Outage => {
+            format!("run {run}: its provider is unavailable; it resumes automatically")
+        }
         TaskBlockedReason::Provider => format!("run {run}: its provider needs a person's attention"),
         TaskBlockedReason::Budget => format!("run {run}: its batch budget is used up"),
         TaskBlockedReason::WorkerFault => {

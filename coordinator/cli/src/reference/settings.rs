@@ -151,11 +151,7 @@ pub(super) const ABOUT: &[(&str, &str, SettingDefault)] = &[
         Description("the longest time allowed for its current operation"),
     ),
     ("worker.queues", "the queues that it serves", Description("all")),
-    (
-        "worker.labels",
-        "labels of the worker, which tasks can require",
-        Description("none"),
-    ),
+    ("worker.labels", "labels of the worker, which tasks can require", Description("none")),
     ("worker.sandbox", "the sandbox used for commands", Value("auto")),
     (
         "worker.memory",
@@ -196,7 +192,11 @@ pub(super) const ABOUT: &[(&str, &str, SettingDefault)] = &[
         Value("10000"),
     ),
     ("server.auth_failures_per_minute", "failed authentications per minute from one address", Value("60")),
-    ("server.connections_per_peer", "connections from one remote address, out of 4096 in total", Value("1024")),
+    (
+        "server.connections_per_peer",
+        "connections from one remote address, out of 4096 in total",
+        Value("1024"),
+    ),
     ("client.ca", "the only CA to trust for an https coordinator", Description("the system's")),
     ("blobs.to", "where they are stored", Description("the database")),
     ("blobs.over", "minimum size of a blob that is stored there", Value("256KiB")),

@@ -14,7 +14,7 @@ use docket_schema::snapshot::WorkspaceBase;
 use docket_worker::{
     client::CoordinatorClient,
     process::run_git,
-    workspace::{BaseSource, DirtyTreePolicy, PinOptions, pin},
+    workspace::{BaseSource, DirtyTreePolicy, PinOptions, pin_base},
 };
 
 use crate::{

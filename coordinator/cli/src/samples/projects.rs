@@ -17,7 +17,7 @@ use crate::output::error::{CliResult, ExitKind, FailWith as _};
 
 macro_rules! project {
     ($name:literal: $($file:literal),* $(,)?) => {
-        Embedded {
+        EmbeddedProject {
             definition: include_str!(concat!("../../../../tests/projects/", $name, "/project.toml")),
             files: &[$(($file, include_bytes!(concat!("../../../../tests/projects/", $name, "/", $file)))),*],
         }

@@ -142,10 +142,7 @@ impl HomeMember {
     /// with another store.
     pub(crate) async fn join(cx: &CliContext, args: ServerArgs, mut kind: MemberKind) -> CliResult<Self> {
         let address = home_address(&cx.home.lock_path()).ok_or_else(|| {
-            CliError::new(
-                ExitKind::Usage,
-                "the home's path cannot be used as an address; use another --home",
-            )
+            CliError::new(ExitKind::Usage, "the home's path cannot be used as an address; use another --home")
         })?;
         let client = CoordinatorClient::new(&address, cx.home.load_or_create_token()?)?;
         let mut cx = cx.clone();

@@ -49,7 +49,8 @@ pub(crate) struct ServeArgs {
 
 fn parse_listen_address(text: &str) -> Result<std::net::SocketAddr, String> {
     text.parse().map_err(|_| {
-        "it must be an address and a port, such as 127.0.0.1:7117 or [::1]:0; host names are not accepted".to_owned()
+        "it must be an address and a port, such as 127.0.0.1:7117 or [::1]:0; host names are not accepted"
+            .to_owned()
     })
 }
 
@@ -195,7 +196,8 @@ fn fingerprint_store(store: Option<&str>, database: &Path) -> String {
     };
     match (file, store) {
         (Some(file), _) => {
-            BlobHash::hash_bytes(format!("sqlite:{}", canonicalize_lenient(file).display()).as_bytes()).to_string()
+            BlobHash::hash_bytes(format!("sqlite:{}", canonicalize_lenient(file).display()).as_bytes())
+                .to_string()
         }
         (None, store) => BlobHash::hash_bytes(store.unwrap_or_default().as_bytes()).to_string(),
     }
@@ -229,7 +231,9 @@ pub(crate) fn already_served_error(cx: &CliContext) -> CliResult<CliError> {
             )
         }
         HomeOwnership::Starting | HomeOwnership::Free => {
-            format!("another docket process is starting to serve {home}; stop it, or use another home with --home")
+            format!(
+                "another docket process is starting to serve {home}; stop it, or use another home with --home"
+            )
         }
     };
     Ok(CliError::new(ExitKind::Refused, message))

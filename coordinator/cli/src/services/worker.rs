@@ -82,7 +82,8 @@ fn find_coordinator(cx: &CliContext) -> CliResult<FoundCoordinator> {
     let given = std::env::var("DOCKET_TOKEN").ok().as_deref().and_then(Secret::new);
     if let Some(url) = &cx.url {
         let token = given.ok_or_else(|| {
-            let message = "DOCKET_TOKEN is not set; the token is in the file `token` of the coordinator's home";
+            let message =
+                "DOCKET_TOKEN is not set; the token is in the file `token` of the coordinator's home";
             CliError::new(ExitKind::Refused, message)
         })?;
         return Ok(FoundCoordinator { address: url.trim_end_matches('/').to_owned(), token, of_home: None });

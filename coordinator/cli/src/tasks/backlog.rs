@@ -359,12 +359,17 @@ pub(crate) fn parse_tasks(text: &str, name: &str) -> CliResult<Vec<BacklogLine>>
     }
     for (at, line) in &read.entries {
         if let Some(field) = line.field_fixed_by_compare() {
-            read.faults
-                .add(*at, format!("`{field}` only works with `docket import`; here it is set by flags, for all tasks alike"));
+            read.faults.add(
+                *at,
+                format!(
+                    "`{field}` only works with `docket import`; here it is set by flags, for all tasks alike"
+                ),
+            );
         }
     }
     if read.budget.is_some() {
-        read.faults.add(1, "`budget` only works with `docket import`; here it is set by flags, for all tasks alike");
+        read.faults
+            .add(1, "`budget` only works with `docket import`; here it is set by flags, for all tasks alike");
     }
     if read.faults.count() > 0 {
         return Err(read.faults.to_error(name));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use docket_schema::snapshot::WorkspaceBase;
-use docket_worker::workspace::{BaseSource, DirtyTreePolicy, PinError, PinNote, PinOptions, pin};
+use docket_worker::workspace::{BaseSource, DirtyTreePolicy, PinError, PinNote, PinOptions, pin_base};
 
 use crate::{
     context::CliContext,

@@ -42,7 +42,8 @@ pub(crate) fn overrides_from_flags(
 
 /// Parses `NAME=MODEL`.
 pub(crate) fn parse_role_model(text: &str) -> Result<RoleModel, String> {
-    let (name, model) = text.split_once('=').ok_or("it must be NAME=MODEL, such as coder=openai:gpt-4.1-mini")?;
+    let (name, model) =
+        text.split_once('=').ok_or("it must be NAME=MODEL, such as coder=openai:gpt-4.1-mini")?;
     Ok(RoleModel { name: name.trim().to_owned(), model: values::parse_model(model.trim())? })
 }
 

@@ -318,10 +318,7 @@ impl TaskArgs {
         if let Some((blob, bytes)) = &script {
             upload.put(*blob, bytes.clone()).await.fail_as(ExitKind::Failed)?;
         }
-        upload
-            .flush()
-            .await
-            .fail_with(ExitKind::Failed, || "cannot store the repository".to_owned())?;
+        upload.flush().await.fail_with(ExitKind::Failed, || "cannot store the repository".to_owned())?;
         let mut spec = self.build_spec_on(cx, &asked, base, script.map(|(blob, _)| blob));
         spec.queue = queue.unwrap_or(spec.queue);
         spec.conditions = self.conditions.resolve_conditions(client).await?;
@@ -431,8 +428,8 @@ pub(crate) fn read_script(file: &Path) -> CliResult<Vec<u8>> {
 /// Returns the first line, shortened for lists.
 pub(crate) fn title_from_text(text: &str) -> CliResult<String> {
     let first = text.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
-    let first =
-        first.ok_or_else(|| CliError::new(ExitKind::Usage, "the task is empty; describe what is to be done"))?;
+    let first = first
+        .ok_or_else(|| CliError::new(ExitKind::Usage, "the task is empty; describe what is to be done"))?;
     let clean: String = first.chars().filter(|c| !c.is_control()).collect();
     let is_long = clean.chars().count() > TITLE_CHARS_MAX;
     Ok(if is_long { clean.chars().take(TITLE_CHARS_MAX - 1).chain(['…']).collect() } else { clean })

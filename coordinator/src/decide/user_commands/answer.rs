@@ -82,8 +82,10 @@ pub fn answer(record: &TaskRecord, by: &str, text: &Content) -> Result<CommandPl
         (TaskState::Blocked, Some(TaskBlockedReason::Child)) => {
             refused("it waits for another task and asks no question; if that task asks one, answer it there")
         }
-        (TaskState::Blocked, None) => refused("the log does not say what it waits for, so the log is \
-             damaged"),
+        (TaskState::Blocked, None) => refused(
+            "the log does not say what it waits for, so the log is \
+             damaged",
+        ),
         (TaskState::Running, _) => refused("it asks no question; `docket tell` sends a message to its run"),
         (TaskState::Pending | TaskState::Scheduled | TaskState::Available | TaskState::Retryable, _) => {
             refused("it asks no question and will run anyway")

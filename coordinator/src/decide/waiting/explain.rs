@@ -100,7 +100,11 @@ pub fn explain_waiting(standing: &TaskSituation, now: Timestamp) -> WhyView {
         }
         TaskState::Scheduled => (
             WhyKind::Schedule,
-            format!("it is scheduled for {}, {}", record.available_at, format_until(record.available_at, now)),
+            format!(
+                "it is scheduled for {}, {}",
+                record.available_at,
+                format_until(record.available_at, now)
+            ),
         ),
         TaskState::Retryable => {
             let what = record.message.as_deref().unwrap_or("a run failed");
@@ -220,9 +224,7 @@ fn describe_blocked(record: &TaskRecord, now: Timestamp) -> String {
             format!("its model's provider needs a person{asked}; then `docket answer {id}`")
         }
         Some(TaskBlockedReason::WorkerFault) => {
-            format!(
-                "no worker could run it{asked}; once a worker can, `docket answer {id}` resumes it"
-            )
+            format!("no worker could run it{asked}; once a worker can, `docket answer {id}` resumes it")
         }
         Some(TaskBlockedReason::Outage) => {
             format!(
@@ -246,8 +248,10 @@ fn describe_available(standing: &TaskSituation, now: Timestamp) -> (WhyKind, Str
     if let Some(spent) = &standing.budget_spent {
         let batch = spec.batch_name.clone().or_else(|| spec.batch.map(|batch| batch.to_string()));
         let batch = batch.unwrap_or_default();
-        let text = format!("its batch's budget is used up: {spent}; `docket batch budget '{batch}'` raises \
-             it");
+        let text = format!(
+            "its batch's budget is used up: {spent}; `docket batch budget '{batch}'` raises \
+             it"
+        );
         return (WhyKind::Budget, text);
     }
     if standing.queue.paused {

@@ -1,4 +1,4 @@
-//! What an append may not hold, and the batch.
+//! Rejected appends, and batches of appends.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use docket_schema::{
@@ -33,13 +33,13 @@ async fn undecodable_or_coordinator_only_events_are_rejected() {
         ("no events", vec![], ProblemCode::InvalidRequest, "events"),
         ("too many", vec![phase_changed(0); EVENTS_PER_APPEND_MAX + 1], ProblemCode::TooLarge, "events"),
         (
-            "half a pair in a field that nobody knows",
+            "half a surrogate pair in an unknown field",
             vec![raw_event("PhaseChanged", 1, r#"{"phase":"editing","more":"\ud800"}"#)],
             ProblemCode::InvalidRequest,
             "events[0]",
         ),
         (
-            "depth in a field that nobody knows",
+            "too much depth in an unknown field",
             vec![raw_event("PhaseChanged", 1, &deep)],
             ProblemCode::InvalidRequest,
             "body",

@@ -1,4 +1,4 @@
-//! One act on many tasks: which are meant, what each answers, and what its log holds.
+//! Bulk operations: the selected tasks, the result for each, and their logs.
 
 use docket_schema::{
     api::{BulkResponse, ProblemCode},
@@ -16,7 +16,7 @@ async fn post_bulk(house: &TestServer, body: Value) -> BulkResponse {
     house.post("/v1/tasks/bulk", token_for(TokenRole::Submit), &body).await.parse_success()
 }
 
-/// The last event of a task.
+/// Returns the last event of a task.
 async fn last_event_payload(house: &TestServer, task: TaskId) -> Value {
     let page: Value = house.get(&format!("/v1/events?stream=task/{task}")).await.parse_success();
     page["events"].as_array().expect("events").last().expect("one").clone()

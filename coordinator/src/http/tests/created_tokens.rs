@@ -1,4 +1,5 @@
-//! Tokens made, listed, revoked: by the log, at every coordinator, with a record of who and from where.
+//! Creating, listing and revoking tokens: through the log, at every coordinator, with an audit
+//! record.
 
 use std::sync::Arc;
 
@@ -116,7 +117,7 @@ async fn long_polls_under_a_revoked_token_are_rejected() {
     let waiting = house.post("/v1/lease", &made.secret, &request);
     let revoke = async {
         house.post_as_admin("/v1/tokens/builder/revoke", &json!({})).await.parse_success::<TokenView>();
-        // Another of the name is another token.
+        // A token with the same name is a different token.
         house.create_token("builder", TokenRole::Worker, None).await;
         house.submit_spec(task_spec("work")).await
     };
@@ -168,7 +169,7 @@ async fn unreadable_token_log_invalidates_all_its_tokens() {
     let made = house.create_token("ci", TokenRole::Read, None).await;
     let status = async || house.send("GET", "/v1/status", &made.secret, Vec::new(), None).await.status;
     assert_eq!(status().await, 200);
-    // A newer docket may have a way to revoke that this one does not know.
+    // A newer docket may have a form of revocation that this one does not know.
     let event = NewEvent {
         kind: "TokensAllRevoked".to_owned(),
         version: 1,
@@ -212,7 +213,7 @@ async fn rejected_calls_are_logged_without_their_credentials() {
     }
     assert_eq!(house.send("POST", "/v1/gc", token_for(TokenRole::Read), Vec::new(), None).await.status, 403);
     let TestServer { server: running, store, .. } = house;
-    // What was not written yet is at the end.
+    // Counts that were not written yet are written at shutdown.
     running.shutdown().await;
     let log = read_system_events(&*store, SystemTopic::Audit).await;
     let told: Vec<(ProblemCode, u64)> = log

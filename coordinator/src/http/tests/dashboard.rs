@@ -1,4 +1,4 @@
-//! The dashboard's door: its files and what they bear, and a browser's session in the place of a token.
+//! The dashboard's files, their headers, and browser sessions in place of a token.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ async fn post_login(house: &TestServer, token: &str) -> Response {
     send_request(build_request(house, "POST", "/ui/login", &headers).body(body)).await
 }
 
-/// The cookie as a browser sends it back.
+/// Returns the cookie as a browser sends it back.
 async fn login_cookie(house: &TestServer, token: &str) -> String {
     let answer = post_login(house, token).await;
     assert_eq!(answer.status(), 200);
@@ -49,7 +49,7 @@ async fn login_cookie(house: &TestServer, token: &str) -> String {
     set.split(';').next().expect("the pair").to_owned()
 }
 
-/// What a cookie's pair holds.
+/// Returns the value of a cookie.
 fn session_value(cookie: &str) -> &str {
     cookie.split_once('=').expect("a pair").1
 }
@@ -167,7 +167,7 @@ async fn browser_session_has_the_role_of_its_token() {
         assert_eq!(who.role, role);
         let tasks = send_request(build_request(&house, "GET", "/v1/tasks", &[("cookie", &cookie)])).await;
         assert_eq!(tasks.status(), 200, "{role:?}");
-        // The role is the token's, whatever brings it.
+        // The role is that of the token, however it is presented.
         let paused = json!({ "paused": true }).to_string();
         let headers =
             [("cookie", cookie.as_str()), ("x-docket-ui", "1"), ("content-type", "application/json")];
@@ -224,10 +224,10 @@ async fn wrong_sign_in_tokens_are_rate_limited() {
     login_cookie(&house, token_for(TokenRole::Admin)).await;
 }
 
-/// Who asks, with what headers, and what comes of it.
+/// Who calls, with which headers, and the expected result.
 type ForgedRequest<'a> = (&'static str, &'a [(&'a str, &'a str)], u16);
 
-/// A request with a cookie, as another site's page could cause it, and the dashboard's own.
+/// A request with a cookie as another site's page could cause it, and as the dashboard sends it.
 #[tokio::test]
 async fn forged_cross_site_requests_change_nothing() {
     let house = TestServer::start().await;
@@ -269,10 +269,10 @@ async fn forged_cross_site_requests_change_nothing() {
                 .await;
         assert_eq!(answer.status(), status, "reading, {header}: {value}");
     }
-    // A token beside it is who calls, good or bad.
+    // A token in addition to a cookie decides who calls, valid or not.
     let both = [("cookie", cookie.as_str()), ("authorization", "Bearer nobody's")];
     assert_eq!(send_request(build_request(&house, "GET", "/v1/tasks", &both)).await.status(), 401);
-    // Runs' own routes know no browsers.
+    // Routes of runs do not accept browser sessions.
     let lease = house.submit_and_lease().await;
     let path = format!("/v1/runs/{}/append", lease.run);
     let headers = [json_type, ("x-docket-ui", "1"), ("cookie", &cookie)];
@@ -318,7 +318,7 @@ async fn revoking_a_token_ends_its_browser_sessions_at_once() {
     assert_eq!(send_request(tasks()).await.status(), 200);
     house.post_as_admin("/v1/tokens/person/revoke", &json!({})).await.parse_success::<TokenView>();
     assert_eq!(problem_code(send_request(tasks()).await).await, (401, ProblemCode::Unauthorized));
-    // An old cookie is no wrong token where nobody need say who they are.
+    // On public routes an old cookie does not count as an invalid token.
     for path in ["/ui/", "/ui/assets/app.js", "/healthz"] {
         assert_eq!(
             send_request(build_request(&house, "GET", path, &[("cookie", &cookie)])).await.status(),
@@ -360,7 +360,7 @@ async fn session_cannot_create_tokens_that_outlive_it() {
     let lease = serde_json::to_string(&lease_request(0)).expect("json");
     let leased = send_request(build_request(&house, "POST", "/v1/lease", &headers).body(lease)).await;
     assert_eq!(problem_code(leased).await, (401, ProblemCode::Unauthorized), "nor those of runs");
-    // What ends a token is no such thing.
+    // Revoking tokens is allowed.
     house.create_token("leaver", TokenRole::Read, None).await;
     let revoked =
         send_request(build_request(&house, "POST", "/v1/tokens/leaver/revoke", &headers).body("{}")).await;
@@ -396,7 +396,7 @@ async fn session_ends_at_expiry_sign_out_or_token_expiry() {
             "after {hours} hours"
         );
     }
-    // One whose token is none of this store's.
+    // A session whose token is not one of this store's.
     let stranger = api.sessions.issue_session(&[9; 32], clock::fresh_secret(), api.clock.now());
     assert_eq!(list_tasks_with_cookie(&house, &format!("{name}={stranger}")).await.0, 401);
 
@@ -406,12 +406,12 @@ async fn session_ends_at_expiry_sign_out_or_token_expiry() {
     super::support::within_time("the end of the session's token", ended).await;
 }
 
-/// No coordinator keeps sessions, and each takes those of the others.
+/// No coordinator stores sessions, and each accepts those of the others.
 #[tokio::test]
 async fn sessions_and_revocations_hold_across_coordinators() {
     let house = TestServer::start().await;
     let other = serve(Arc::clone(&house.store), 30_000).await;
-    // Made here just now: the other one looks for its token in the log.
+    // The token was created here just now, so the other coordinator looks it up in the log.
     let made = house.create_token("person", TokenRole::Read, None).await;
     let worn = session_value(&login_cookie(&house, &made.secret).await).to_owned();
     let at_other = async || {
@@ -445,7 +445,7 @@ async fn tls_session_cookie_overrides_other_cookies() {
     );
 }
 
-/// Signing in with an old cookie in hand.
+/// Signing in while sending an old cookie.
 async fn assert_cookie_is_renewed(house: &TestServer, old: &str) {
     let body = json!({ "token": token_for(TokenRole::Read) }).to_string();
     let headers = [("content-type", "application/json"), ("x-docket-ui", "1"), ("cookie", old)];

@@ -1,4 +1,4 @@
-//! Delegation over the API: who may, what a child has from its parent, and what a run may read of what it gave away.
+//! Delegation over the API: access, inherited values, and what a run may read of its children.
 
 use docket_schema::{
     api::{ChildList, DelegateRequest, DelegateResponse, EventPage, Lease, ProblemCode},
@@ -84,7 +84,7 @@ async fn child_inherits_parent_constraints_and_is_readable_by_parent_only() {
     let again: DelegateResponse =
         house.post(&path, &lease.token, &delegate_request(&lease, 0)).await.parse_success();
     assert_eq!(again, made, "a repeated request is answered as the first");
-    // Another piece of work under the same call would be lost if it were answered so.
+    // Different work under the same call would be lost if it got the response of the first.
     for other in [
         DelegateRequest { title: "another piece".to_owned(), ..delegate_request(&lease, 0) },
         DelegateRequest { text: "do something else".to_owned(), ..delegate_request(&lease, 0) },
@@ -93,7 +93,7 @@ async fn child_inherits_parent_constraints_and_is_readable_by_parent_only() {
         let problem = house.post(&path, &lease.token, &other).await.parse_problem();
         assert_eq!(problem.code, ProblemCode::IdTaken, "{}", problem.detail);
     }
-    // What comes from the parent's record may have changed since.
+    // Values from the parent's record may have changed since.
     let body = serde_json::json!({ "act": { "reprioritize": 9 }, "tasks": [lease.task] });
     house.post_as_admin("/v1/tasks/bulk", &body).await.parse_success::<serde_json::Value>();
     let again: DelegateResponse =
@@ -131,8 +131,8 @@ async fn child_inherits_parent_constraints_and_is_readable_by_parent_only() {
     assert_eq!(page.events.last().map(|event| event.kind.as_str()), Some("ChildAnswered"));
 }
 
-/// What whoever gives a piece away may not call stands in the child's own policy, beside its parent's rules; and goes on
-/// to what that child gives away.
+/// Tools denied by the parent are denied in the child's own policy, in addition to the parent's
+/// rules, and in that of the child's children.
 #[tokio::test]
 async fn tools_denied_to_a_child_are_rules_of_its_policy() {
     let house = TestServer::start().await;
@@ -150,7 +150,7 @@ async fn tools_denied_to_a_child_are_rules_of_its_policy() {
         child.view.task.spec.policy
     };
     assert_eq!(give(&lease, 0, &[]).await, Some(of_parent), "as its parent has it");
-    // The next that is leased is this one.
+    // The next leased task is this one.
     let child = house.lease_with(&lease_request(0)).await.remove(0);
     house.append_ok(&child, 0, vec![run_started(child.task, child.run)]).await;
     let told = |policy: &Option<Policy>| -> Vec<(String, RuleVerdict, Vec<String>)> {
@@ -176,7 +176,7 @@ async fn tools_denied_to_a_child_are_rules_of_its_policy() {
     assert_eq!(told(&give(&below, 2, &["edit_file"]).await), [first, rule("given-2", &["edit_file"])]);
     let path = format!("/v1/runs/{}/delegate", below.run);
     let blank = DelegateRequest { denied_tools: vec![" ".to_owned()], ..delegate_request(&below, 3) };
-    assert_eq!(house.post(&path, &below.token, &blank).await.status, 400, "what is no name denies nothing");
+    assert_eq!(house.post(&path, &below.token, &blank).await.status, 400, "an invalid name is rejected");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Events and tasks as the tests write them.
+//! Events and tasks for the tests.
 
 use docket_schema::{
     content::BlobRef,
@@ -13,7 +13,7 @@ use docket_schema::{
     task::{Backoff, SettingsPatch, TaskSpec},
 };
 
-/// The manifest that every test task starts from: of an empty tree.
+/// The manifest that every test task starts from: an empty tree.
 pub(in crate::http) const MANIFEST: &[u8] = b"docket-manifest-1\n";
 
 pub(in crate::http) fn test_engine() -> EngineRef {

@@ -1,4 +1,4 @@
-//! A lease that was found past its deadline is looked at once more before it ends.
+//! A lease past its deadline is checked once more before it ends.
 
 use docket_schema::{
     api::HeldLease,
@@ -18,7 +18,7 @@ use crate::{
     wakeups::WakeupBus,
 };
 
-/// Long past, so that a lease of that time has run out whenever the test looks.
+/// Far in the past, so that a lease from then has expired.
 const HOUR_US: i64 = 3_600_000_000;
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn worker_heard_from_during_an_expiry_round_keeps_its_lease() {
     let held = vec![HeldLease { task: heard_of, epoch }];
     let beat = WorkerHeartbeat { incarnation: request.incarnation, leases: held, capacity: None };
     store.renew_leases(beat, 30_000, clock.now()).await.expect("renews");
-    // Past their deadline by one hour, by a clock that may be ahead by two.
+    // One hour past their deadline, according to a clock that may be two hours ahead.
     for (task, epoch) in &expired {
         let lease = ExpiredLease { task: *task, epoch: *epoch, clock_error_ms: 2 * 3_600_000 };
         let ended = expire_if_overdue(store.as_ref(), &clock, &wakes, lease).await;
@@ -61,9 +61,9 @@ async fn worker_heard_from_during_an_expiry_round_keeps_its_lease() {
         let (record, deadline) = store.get_task(task).await.expect("reads").expect("is there");
         let (state, stands) = (record.state, deadline.is_some());
         if task == heard_of {
-            assert_eq!((state, stands), (TaskState::Running, true), "who was heard of keeps the lease");
+            assert_eq!((state, stands), (TaskState::Running, true), "a worker that was seen keeps the lease");
         } else {
-            assert_eq!((state, stands), (TaskState::Available, false), "who was not loses it");
+            assert_eq!((state, stands), (TaskState::Available, false), "another worker loses it");
         }
     }
     store.close().await;

@@ -1,4 +1,4 @@
-//! Following a run by server-sent events: each follower by itself, and many who share what is read for them.
+//! Following a run by server-sent events: single followers, and many that share one reader.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::http::{
     run_broadcast::{NextFrame, RunSubscriber},
 };
 
-/// Reads server-sent events off a response.
+/// Reads server-sent events from a response.
 struct SseStream {
     response: std::pin::Pin<Box<dyn futures_util::Stream<Item = reqwest::Result<bytes::Bytes>> + Send>>,
     text: String,
@@ -36,7 +36,7 @@ impl SseStream {
         Self { response: Box::pin(response.bytes_stream()), text: String::new() }
     }
 
-    /// The next event: name (empty for plain ones), id, data.
+    /// Returns the next event: name (empty for plain ones), ID, data.
     async fn next_event(&mut self) -> Option<(String, String, Value)> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
@@ -134,7 +134,7 @@ async fn following_an_unknown_run_or_event_id_is_a_problem() {
     );
 }
 
-/// A run with one event.
+/// Creates a run with one event.
 async fn lease_and_start(house: &TestServer) -> Lease {
     let lease = house.submit_and_lease().await;
     house.append_ok(&lease, 0, vec![run_started(lease.task, lease.run)]).await;
@@ -151,7 +151,7 @@ async fn wait_for_followers(house: &TestServer, counts: (usize, usize)) {
     .await;
 }
 
-/// All that a follower is sent, up to the end.
+/// Returns everything that a follower receives, up to the end.
 async fn read_to_end(house: &TestServer, run: RunId, query: &str) -> Vec<u8> {
     let url = format!("{}/v1/runs/{run}/follow{query}", house.server.url());
     let answer = house.client.get(url).bearer_auth(token_for(TokenRole::Read)).send().await.expect("answer");
@@ -196,13 +196,13 @@ async fn many_followers_get_identical_bytes_and_are_cleaned_up() {
     let from = |seq: u64| &text[text.find(&format!("id: {seq}\n")).expect("it is there")..];
     assert_eq!(late[2], from(38).as_bytes());
     assert_eq!(late[3], from(82).as_bytes());
-    // Nobody is left, and of what was followed neither.
+    // No followers are left, and the followed run is forgotten.
     wait_for_followers(&house, (0, 0)).await;
     assert_eq!(read_to_end(&house, lease.run, "").await, early[0], "after the end as well");
     wait_for_followers(&house, (0, 0)).await;
 }
 
-/// What comes behind `place`, once something does.
+/// Returns the frame after `place` once there is one.
 async fn next_frame(listener: &mut RunSubscriber, place: u64) -> NextFrame {
     within_time("the next event", async {
         loop {
@@ -224,7 +224,7 @@ async fn events_are_rendered_once_and_slow_followers_read_the_log() {
     let mut listeners: Vec<RunSubscriber> =
         (0..8).map(|_| api.broadcasts.subscribe(&api.app, &view)).collect();
     assert_eq!(api.broadcasts.counts(), (1, 8));
-    assert_eq!(listeners[0].next_after(Seq(0)), NextFrame::OnlyInLog, "what was before stands in the log");
+    assert_eq!(listeners[0].next_after(Seq(0)), NextFrame::OnlyInLog, "earlier events are only in the log");
     let mut head = house.append_ok(&lease, 1, vec![phase_changed(0)]).await;
     let mut at = Vec::new();
     for listener in &mut listeners {
@@ -237,7 +237,7 @@ async fn events_are_rendered_once_and_slow_followers_read_the_log() {
     }
     let last = next_frame(&mut listeners[0], head - 1).await;
     assert!(matches!(last, NextFrame::Event(_)), "{last:?}");
-    assert_eq!(listeners[1].next_after(Seq(2)), NextFrame::OnlyInLog, "the ring goes on without it");
+    assert_eq!(listeners[1].next_after(Seq(2)), NextFrame::OnlyInLog, "the ring advances without it");
     listeners.truncate(1);
     assert_eq!(api.broadcasts.counts(), (1, 1), "they are forgotten as they go");
     house.append_ok(&lease, head, vec![run_ended(RunOutcome::Succeeded, 0)]).await;
@@ -246,7 +246,8 @@ async fn events_are_rendered_once_and_slow_followers_read_the_log() {
     assert_eq!(api.broadcasts.counts(), (0, 0));
 }
 
-/// Some megabytes that one client does not take hold up no other, and it gets them all when it does.
+/// A client that does not read some megabytes delays no other client, and receives them all when it
+/// reads.
 #[tokio::test]
 async fn slow_follower_delays_no_other_and_misses_no_event() {
     let house = TestServer::start().await;
@@ -288,7 +289,7 @@ async fn disconnected_followers_are_cleaned_up() {
     streams.pop();
     wait_for_followers(&house, (1, 1)).await;
     house.append_ok(&one, 1, vec![phase_changed(0)]).await;
-    assert_eq!(streams[0].next_event().await.expect("event").1, "2", "who stays goes on");
+    assert_eq!(streams[0].next_event().await.expect("event").1, "2", "the remaining follower continues");
     streams.clear();
     wait_for_followers(&house, (0, 0)).await;
 }

@@ -1,4 +1,4 @@
-//! Forks over the API: who may, what is made, what a repeated request answers, and edits on the way.
+//! Forks over the API: access, created tasks, repeated requests, and edits.
 
 use docket_schema::{
     api::{
@@ -71,7 +71,7 @@ async fn fork_creates_tasks_once_and_does_not_touch_its_run() {
     let again: ForkResponse =
         house.post(&path, token_for(TokenRole::Submit), &asked_for).await.parse_success();
     assert_eq!(again, made, "a repeated request is answered as the first");
-    // Another fork under the same ids would be lost if it were answered so.
+    // A different fork with the same IDs would be lost if it got the response of the first.
     for (other, field) in [
         (ForkRequest { turn: Some(0), ..asked_for.clone() }, "turn"),
         (ForkRequest { hint: Some("other words".to_owned()), ..asked_for.clone() }, "hint"),
@@ -102,7 +102,7 @@ async fn fork_creates_tasks_once_and_does_not_touch_its_run() {
     let lease = house.lease_with(&lease_request(0)).await.remove(0);
     assert!(lease.forked && made.siblings.iter().any(|sibling| sibling.run == lease.run));
 
-    // A fork of a fork, before its own beginning, is the root's child; and it keeps the fork's model.
+    // A fork of a fork before its own start is a child of the root, and keeps the fork's model.
     let path = format!("/v1/runs/{}/fork", made.siblings[0].run);
     let early: ForkResponse =
         house.post_as_admin(&path, &fork_request(Some(0), new_siblings(1))).await.parse_success();
@@ -120,7 +120,7 @@ async fn fork_creates_tasks_once_and_does_not_touch_its_run() {
     assert_eq!(tree.runs[3].model, Some(models.main.clone()));
     assert_eq!(house.get(&format!("/v1/runs/{}/lineage", clock::new_id())).await.status, 404);
 
-    // Resuming the fork at an early turn keeps its model too: it is still the same task.
+    // Resuming the fork at an early turn keeps its model too, because it is still the same task.
     let path = format!("/v1/runs/{}/resume", made.siblings[1].run);
     let resumed: ResumeResponse = house.post_as_admin(&path, &json!({ "turn": 0 })).await.parse_success();
     let events = read_history(&house, resumed.run).await;

@@ -1,4 +1,4 @@
-//! Hosts, origins, sites, and what answers bear: nothing that a browser looks at elsewhere reaches in.
+//! Host, origin and site checks, and response headers: pages of other sites cannot reach the API.
 
 use docket_schema::api::ProblemCode;
 use serde_json::json;
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{http::TokenRole, server::ListenExposure};
 
-/// A path of each kind: open, closed, none.
+/// A path of each kind: public, restricted, unknown.
 const PATHS: [&str; 3] = ["/healthz", "/v1/tasks", "/no/such/route"];
 
 #[tokio::test]
@@ -80,7 +80,8 @@ async fn host_names_are_accepted_only_if_configured() {
 async fn every_response_has_nosniff_and_no_cors_headers() {
     let house = TestServer::start().await;
     let lease = house.submit_and_lease().await;
-    let blob = format!("/v1/blobs/{}", docket_schema::ids::BlobHash::hash_bytes(super::event_fixtures::MANIFEST));
+    let blob =
+        format!("/v1/blobs/{}", docket_schema::ids::BlobHash::hash_bytes(super::event_fixtures::MANIFEST));
     let follow = format!("/v1/runs/{}/follow", lease.run);
     let openapi = "/openapi.json".to_owned();
     for path in PATHS.map(str::to_owned).into_iter().chain([blob, follow, openapi, "/v1/tasks/x".to_owned()])
@@ -128,7 +129,7 @@ async fn oversized_request_heads_are_rejected() {
     assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::TooLarge, Some("path")));
     let problem = house.get(&format!("/v1/tasks?{}", "limit=1&".repeat(100))).await.parse_problem();
     assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::TooLarge, Some("query")));
-    // These hyper answers itself, without a body, and ends the connection.
+    // hyper answers these itself without a body and closes the connection.
     let answer =
         send_raw(&house, &format!("GET {} HTTP/1.1\r\nhost: localhost\r\n\r\n", long(100_000))).await;
     assert!(answer.starts_with("HTTP/1.1 414") || answer.starts_with("HTTP/1.1 431"), "{answer}");
@@ -136,7 +137,7 @@ async fn oversized_request_heads_are_rejected() {
         request.header(format!("x-{n}"), "y")
     });
     assert_eq!(many.send().await.expect("answer").status(), 431);
-    assert_eq!(house.get("/healthz").await.status, 200, "and goes on");
+    assert_eq!(house.get("/healthz").await.status, 200, "the coordinator continues");
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! Bodies made to break something, at every route that takes one: each answers 4xx with a problem, within the
-//! size limits, and nothing panics. And a route that does panic: one request is lost.
+//! Hostile bodies at every route that takes one: each gets a 4xx response with a problem within the
+//! size limits, and nothing panics. If a route does panic, only that request fails.
 
 use std::{
     cell::Cell,
@@ -27,11 +27,11 @@ use crate::http::{
 };
 
 thread_local! {
-    /// Panics on this thread: a test's coordinator runs on the test's own.
+    /// Number of panics on this thread; a test's coordinator runs on the test's own thread.
     static PANICS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Counts panics from here on, whoever catches them.
+/// Counts panics from now on, whether or not they are caught.
 fn watch_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -43,7 +43,7 @@ fn watch_panics() {
     });
 }
 
-/// Largest answer to a refused request: a problem, and nothing of what was sent.
+/// Maximum size of an error response: a problem that does not repeat the request.
 const PROBLEM_BYTES_MAX: usize = 4096;
 
 struct JsonRoute {
@@ -55,7 +55,7 @@ struct JsonRoute {
     large: bool,
 }
 
-/// The routes that take JSON.
+/// Returns the routes that take JSON.
 async fn json_routes(house: &TestServer) -> Vec<JsonRoute> {
     let lease = house.submit_and_lease().await;
     let of = |route: &ApiRoute| {
@@ -83,7 +83,7 @@ async fn json_routes(house: &TestServer) -> Vec<JsonRoute> {
 }
 
 impl JsonRoute {
-    /// What a schema stands for, references followed, the first of several taken.
+    /// Resolves the references of a schema; of several alternatives the first is used.
     fn resolve_schema<'a>(&'a self, schema: &'a Value) -> &'a Value {
         let mut schema = schema;
         for _ in 0..20 {
@@ -103,7 +103,7 @@ impl JsonRoute {
         self.resolve_schema(schema)["properties"].as_object().into_iter().flatten()
     }
 
-    /// Something of the right shape, with whatever must be there.
+    /// Builds a value that fits the schema, with all required fields.
     fn valid_value(&self, schema: &Value, depth: u32) -> Value {
         let schema = self.resolve_schema(schema);
         if let Some(one) = schema.get("const").or_else(|| schema["enum"].get(0)) {
@@ -127,7 +127,7 @@ impl JsonRoute {
         }
     }
 
-    /// Bodies in which one field, at whatever depth, is of a type that its schema does not know.
+    /// Returns bodies in which one field, at any depth, has a type that its schema does not allow.
     fn wrong_type_bodies(&self) -> Vec<(String, Value)> {
         let mut wrong = Vec::new();
         self.collect_wrong_values(&self.schema, "", 0, &mut |place, value| {
@@ -141,7 +141,7 @@ impl JsonRoute {
     fn collect_wrong_values(&self, schema: &Value, at: &str, depth: u32, say: &mut impl FnMut(&str, Value)) {
         for (name, field) in self.schema_fields(schema) {
             let place = format!("{at}/{name}");
-            // What may be anything is not wrong whatever it is; of several shapes each would have to be tried.
+            // A field of any type cannot be wrong; alternatives would have to be tried one by one.
             let one_shape = ["anyOf", "oneOf", "allOf"].iter().all(|of| field.get(of).is_none());
             let resolved = self.resolve_schema(field);
             let kinds = schema_types(resolved);
@@ -155,7 +155,7 @@ impl JsonRoute {
                     ("object", json!({ "a": 1 })),
                 ];
                 for (kind, value) in all {
-                    // `#[serde(default)]` is no leave for null, but an `Option` is told by its types.
+                    // `#[serde(default)]` does not allow null, but an `Option` does, as its types show.
                     if !kinds.contains(kind)
                         && !resolved["enum"].as_array().is_some_and(|e| e.contains(&value))
                     {
@@ -189,7 +189,7 @@ fn set_at(body: &mut Value, place: &str, value: Value) {
     *at = value;
 }
 
-/// Texts that are no body of any route.
+/// Texts that are not a valid body of any route.
 fn hostile_texts(target: &JsonRoute) -> Vec<(String, Vec<u8>)> {
     let good = target.valid_value(&target.schema, 0).to_string();
     let inner = good.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).expect("an object").to_owned();
@@ -296,7 +296,7 @@ async fn every_json_route_rejects_every_hostile_body() {
     assert_eq!(PANICS.get(), 0, "nothing panicked");
 }
 
-/// Sends a head and then chunks for as long as they are taken, or until there is an answer.
+/// Sends a head and then chunks until they are refused or a response arrives.
 async fn send_endless_chunks(house: &TestServer, path: &str, token: &str, chunk: &[u8]) -> (String, usize) {
     let stream = TcpStream::connect(house.server.local_addr()).await.expect("connects");
     let (mut read, mut write) = stream.into_split();
@@ -327,7 +327,7 @@ async fn endless_chunks_are_cut_off_and_bad_framing_is_rejected() {
     let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
     let (answer, sent) =
         send_endless_chunks(&house, "/v1/lease", token_for(TokenRole::Admin), chunk.as_bytes()).await;
-    // A reset may overtake the answer; that it ends is what counts.
+    // A reset may overtake the response; it is enough that the exchange ends.
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
     assert!(sent < 64 * 1024 * 1024, "{sent} bytes were taken");
     for framing in [
@@ -355,7 +355,7 @@ async fn endless_chunks_are_cut_off_and_bad_framing_is_rejected() {
     assert_eq!(PANICS.get(), 0, "nothing panicked");
 }
 
-/// A route with a fault.
+/// A route that panics.
 static FAULTY: &[ApiRoute] = &[ApiRoute::new(
     (HttpMethod::Get, "/faulty"),
     RouteAccess::Public,

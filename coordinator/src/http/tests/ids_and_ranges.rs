@@ -1,5 +1,5 @@
-//! What a client chooses itself: ids that are used already, and numbers beyond their range. Nothing of it may be lost
-//! in silence, or stored.
+//! Values chosen by clients: IDs that exist already, and numbers out of range. Neither may be
+//! dropped silently or stored.
 
 use docket_schema::{
     api::{ProblemCode, ProblemDetails, SubmitResponse},
@@ -43,7 +43,7 @@ async fn submitting_another_task_under_a_known_id_is_rejected() {
         "nothing of the request is stored"
     );
 
-    // Even with equal content: whether one or two tasks are wanted cannot be known.
+    // Even with equal content, it is unknown whether one or two tasks are wanted.
     let problem =
         submit_rejected(&house, &json!({ "tasks": [task_spec("a"), task_spec("a")], "ids": [fresh, fresh] }))
             .await;

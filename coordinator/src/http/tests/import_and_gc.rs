@@ -1,4 +1,4 @@
-//! Imports whose pages lie, over HTTP, where nobody has checked them before; and the bounds of gc.
+//! Invalid imports over HTTP, and the limits of garbage collection.
 
 use docket_schema::{
     api::{GcRequest, GcResponse, IMPORT_BYTES_MAX, ImportRequest, ImportResponse, ProblemCode},
@@ -47,7 +47,7 @@ async fn inconsistent_import_pages_are_rejected_and_write_nothing() {
         (String::new(), "is missing"),
         (
             "{\"end\":{\"events\":0,\"blobs\":0,\"digest\":\"".to_owned() + &"0".repeat(64) + "\"}}\n",
-            "nothing but events",
+            "only contain events",
         ),
         (to_jsonl(&altered), "was altered"),
         (to_jsonl(&events[1..]), "event 1"),
@@ -89,7 +89,7 @@ async fn inconsistent_import_pages_are_rejected_and_write_nothing() {
     }
     let after = house.store.read_log(docket_schema::ids::Position(0), 1000).await.expect("reads").len();
     assert_eq!(after, before, "nothing was written");
-    // The control: the same run as it is, which is here already.
+    // Control: the same run unchanged, which exists already.
     let answer: ImportResponse = house.post_as_admin("/v1/import", &request).await.parse_success();
     assert_eq!((answer.run, answer.streams.len()), (run, 0));
 }

@@ -1,4 +1,4 @@
-//! Long polls: who waits is woken, by what happens here and by what another coordinator does.
+//! Long polls are woken by events here and at another coordinator.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::event_fixtures::{phase_changed, run_ended, run_started, task_spec};
 use super::support::{TestServer, heartbeat, lease_request, serve, token_for};
 use crate::{clock::Clock, http::TokenRole, store::TermRequest};
 
-/// Longer than any test may take: who is not woken fails by its own time limit, not by luck.
+/// Longer than any test may take, so that a missed wake-up fails the test.
 const LONG_WAIT_MS: u64 = 60_000;
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn restarted_coordinator_keeps_leases_for_one_lease_time() {
     let lease = house.submit_and_lease().await;
     let view: Value = house.get(&format!("/v1/tasks/{}", lease.task)).await.parse_success();
     let before: Timestamp = view["lease_expires_at"].as_str().expect("deadline").parse().expect("time");
-    // As if nobody had looked after the store for an hour.
+    // As if the store had not been checked for an hour.
     let now = Clock::new().now();
     let (an_hour_ago, later) = (Timestamp(now.0 - 3_600_000_000), now.plus_ms(3_600_000));
     let gone = TermRequest {
@@ -118,7 +118,7 @@ async fn restarted_coordinator_keeps_leases_for_one_lease_time() {
     };
     house.store.acquire_term(gone).await.expect("takes");
     let other = serve(Arc::clone(&house.store), 1_200_000).await;
-    // Its term gives everybody the time before it looks for the first expired one.
+    // After a new leader starts, workers get time before the first expired lease is collected.
     let after = loop {
         let view: Value = house.get(&format!("/v1/tasks/{}", lease.task)).await.parse_success();
         let at: Timestamp = view["lease_expires_at"].as_str().expect("deadline").parse().expect("time");
@@ -155,7 +155,7 @@ async fn shutdown_ends_long_polls() {
         .bearer_auth(token_for(TokenRole::Worker))
         .json(&lease_request(LONG_WAIT_MS));
     let waiting = tokio::spawn(post.send());
-    // The worker's row appears once its request is being answered.
+    // The worker's row appears once its request is being processed.
     loop {
         let status: Value = house.get("/v1/status").await.parse_success();
         if !status["workers"].as_array().expect("workers").is_empty() {

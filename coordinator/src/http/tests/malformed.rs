@@ -1,4 +1,4 @@
-//! Bodies, queries and paths of every wrong kind: a problem, never a fault, never a panic.
+//! Malformed bodies, queries and paths get a problem, never an internal error or a panic.
 
 use docket_schema::api::ProblemCode;
 use proptest::{
@@ -14,7 +14,7 @@ use crate::http::{TokenRole, auth::RouteAccess, route::BodyShape, router::ROUTES
 
 const JSON: Option<(&str, &str)> = Some(("content-type", "application/json"));
 
-/// Random bodies per route: a few seconds in all.
+/// Random bodies per route, a few seconds in total.
 const CASES: usize = 40;
 
 fn assert_rejected(answer: TestReply, what: &str) {

@@ -1,4 +1,5 @@
-//! Memory over HTTP: a run reaches its own scopes and no other, a call changes something once, limits are told.
+//! Memory over HTTP: runs reach only their own scopes, a call takes effect once, limits are
+//! enforced.
 
 use docket_schema::{
     api::{Lease, MemoryList, ProblemCode, RunMemoryResponse},
@@ -87,7 +88,7 @@ async fn saved_memory_is_visible_to_its_repository_or_queue_only() {
     let problem = call_memory(&house, &none, "t1-0", "repository", save_act("k", "v")).await.parse_problem();
     assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::InvalidRequest, Some("scope")));
 
-    // Under another run's name, another role, or after its end: nothing.
+    // Under another run's name, with another role, or after its end, nothing is accessible.
     let path = format!("/v1/runs/{}/memory", one.run);
     let body = json!({ "call": "x", "scope": "queue", "act": recall_act(None) });
     assert_eq!(house.post(&path, &same.token, &body).await.status, 403);
@@ -114,7 +115,7 @@ async fn repeated_memory_call_is_idempotent() {
     };
     good(&one, "t1-0", save_act("k", "first")).await;
     good(&two, "t1-0", save_act("k", "second")).await;
-    // As a recovery would: another's later word stands.
+    // As after a recovery: a later write by another run is kept.
     assert_eq!(good(&one, "t1-0", save_act("k", "first")).await, RunMemoryResponse::Saved { keys: 1 });
     assert_eq!(recall_value(&house, &one, "repository", "k").await.as_deref(), Some("second"));
     let delete = json!({ "delete": { "key": "k" } });
@@ -157,7 +158,7 @@ async fn memory_limits_are_enforced_and_secrets_redacted() {
         call_memory(&house, &lease, &format!("u{n}"), "queue", act)
             .await
             .parse_success::<RunMemoryResponse>();
-        // So many requests may take longer than a lease lasts.
+        // So many requests may take longer than a lease.
         if n % 100 == 0 {
             let beat = heartbeat(&request, &lease, 0);
             house.post("/v1/heartbeat", token_for(TokenRole::Worker), &beat).await.parse_success::<Value>();
@@ -169,7 +170,7 @@ async fn memory_limits_are_enforced_and_secrets_redacted() {
         "{}",
         problem.detail
     );
-    // What is there may still be replaced.
+    // Existing keys can still be replaced.
     call_memory(&house, &lease, "t9-1", "queue", save_act("k7", "new"))
         .await
         .parse_success::<RunMemoryResponse>();
@@ -209,7 +210,7 @@ async fn people_list_and_delete_memory_and_deletion_is_audited() {
     let audit: Value = house.get("/v1/events?stream=system/audit").await.parse_success();
     assert!(audit.to_string().contains("forget_memory"), "{audit}");
     assert_eq!(recall_value(&house, &lease, "repository", "k").await, None);
-    // Another coordinator of the store knows the same.
+    // Another coordinator of the store has the same notes.
     let beside = serve_with(std::sync::Arc::clone(&house.store), |_| {}).await;
     let url = format!("{}/v1/memory?queue=a&key=q", beside.url());
     let answer = house.client.get(url).bearer_auth(token_for(TokenRole::Read)).send().await.expect("answers");

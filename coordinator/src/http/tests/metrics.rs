@@ -1,5 +1,6 @@
-//! `/metrics` read back by the grammar of the format, written down a second time and strictly: what it does not allow
-//! fails, so does a family in two places, a type that its samples break, a histogram that falls.
+//! Parses `/metrics` with a strict, independent implementation of the format's grammar. Rejects
+//! anything not allowed, split families, samples that do not fit their type, and histograms that
+//! decrease.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,7 +53,7 @@ fn parse_value(text: &str) -> f64 {
     }
 }
 
-/// `name="value",…` up to the closing brace; answers what follows it.
+/// Parses `name="value",…` up to the closing brace; returns the rest.
 fn parse_labels(mut text: &str) -> (SampleLabels, &str) {
     let mut labels = SampleLabels::new();
     loop {
@@ -91,7 +92,7 @@ fn parse_sample(line: &str) -> ParsedSample {
     ParsedSample { name: name.to_owned(), labels, value: parse_value(value) }
 }
 
-/// Reads the whole text: families in order with their types and samples.
+/// Parses the whole text into families, in order, with types and samples.
 fn parse_families(text: &str) -> Vec<(String, String, Vec<ParsedSample>)> {
     assert!(text.ends_with('\n'), "the last line ends");
     let (mut families, mut names) = (Vec::<(String, String, Vec<ParsedSample>)>::new(), BTreeSet::new());
@@ -127,7 +128,7 @@ fn parse_families(text: &str) -> Vec<(String, String, Vec<ParsedSample>)> {
     families
 }
 
-/// Buckets rise, and the last one is the count.
+/// Buckets must not decrease, and the last one is the count.
 fn check_histogram(name: &str, samples: &[ParsedSample]) {
     let mut series: BTreeMap<SampleLabels, (Vec<(f64, f64)>, f64)> = BTreeMap::new();
     for sample in samples {
@@ -176,14 +177,14 @@ async fn metrics_follow_the_format_and_match_the_queue() {
     house.post_as_admin("/v1/queues/slow", &json!({ "paused": true })).await.parse_success::<Value>();
     assert_eq!(load("slow").await.wanted, 0);
 
-    // A load tells whole seconds.
+    // The load has whole seconds.
     let submitted = Instant::now();
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let waited_by = submitted.elapsed().as_secs_f64();
     let ran_by = leased.elapsed().as_secs_f64();
     let client = reqwest::Client::new();
     let url = format!("{}/metrics", house.server.url());
-    assert_eq!(client.get(&url).send().await.expect("answers").status(), 401, "it is open to nobody");
+    assert_eq!(client.get(&url).send().await.expect("answers").status(), 401, "it requires a token");
     let answer = client.get(&url).bearer_auth(token_for(TokenRole::Read)).send().await.expect("answers");
     assert_eq!(answer.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
     let text = answer.text().await.expect("text");
@@ -220,7 +221,8 @@ async fn metrics_follow_the_format_and_match_the_queue() {
     let refused = [("method", "GET"), ("route", "/metrics"), ("status", "4xx")];
     is("docket_http_requests_total", &refused, 1.0);
     assert!(value("docket_store_commands_total", &[]) >= 3.0);
-    // How long they have waited, and run, is since when: between what passed before it was asked and until it was read.
+    // Waiting and running times are counted from an instant, so they lie between the time before the
+    // request and the time after it.
     let passed = |from: Instant| from.elapsed().as_secs_f64();
     let ages = [
         (value("docket_queue_oldest_available_seconds", &[("queue", "slow")]), waited_by, waits_from),

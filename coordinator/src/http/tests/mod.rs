@@ -1,4 +1,4 @@
-//! The API over real HTTP on loopback, with a real store on a file of its own.
+//! Tests of the API over real HTTP on loopback, with a real store in its own file.
 
 mod appends;
 mod bulk;

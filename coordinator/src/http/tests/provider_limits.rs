@@ -1,4 +1,4 @@
-//! Limits on model providers over HTTP: who is told of them, and who gets a permit.
+//! Provider limits over HTTP: listing, and permits.
 
 use docket_schema::{
     api::{AppendResponse, LimitList, PermitResponse, ProblemCode, TaskPage, TaskView, WhyKind, WhyView},
@@ -41,7 +41,7 @@ async fn run_learns_of_limits_and_requests_a_permit() {
     assert_eq!(first, PermitResponse::GRANTED);
     assert!(second.granted && second.wait_ms > 6_000, "{second:?}");
     assert!(!third.granted && third.wait_ms > 0, "{third:?}");
-    // Nobody else's, and nobody's whose epoch is past.
+    // Neither another run nor a past epoch gets a permit.
     assert_eq!(house.post(&path, token_for(TokenRole::Admin), &ask).await.status, 403);
     let other = format!("/v1/runs/{}/permit", docket_schema::ids::RunId(crate::clock::new_id()));
     assert_eq!(house.post(&other, &lease.token, &ask).await.status, 403);
@@ -90,7 +90,7 @@ async fn run_waiting_for_a_limit_is_reported_as_waiting() {
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!((listed[0].task, shown(&lease).await.as_ref()), (lease.task, Some(&listed[0])));
     assert_eq!(shown(&other).await, None);
-    // What ends the waiting ends the word of it: the limit goes, or the lease.
+    // When the limit is removed or the lease ends, the wait is no longer reported.
     assert!(!permit(&other).await.granted);
     house.post_as_admin("/v1/limits/openai/remove", &json!({})).await.parse_success::<LimitList>();
     assert!(permit(&lease).await.granted);

@@ -1,4 +1,4 @@
-//! Whoever asks too fast is told to wait, and nobody else is.
+//! Only callers that exceed their rate are limited.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -24,12 +24,12 @@ async fn get_tasks(house: &TestServer, client: &reqwest::Client, token: &str) ->
 
 #[tokio::test]
 async fn rate_limits_apply_per_token_and_per_address() {
-    // One a second, two at once; an address four a second, eight at once.
+    // A token gets one per second and a burst of two; an address four per second and a burst of eight.
     let house = TestServer::start_with(|config| config.rate_limits.requests_per_second = 1).await;
     let one = client_from(2);
     let mut refused = get_tasks(&house, &one, token_for(TokenRole::Read)).await;
     assert_eq!(refused.status(), 200);
-    // Three on a machine that does not stand still.
+    // Three, to allow for time passing.
     for _ in 0..100 {
         if refused.status() != 429 {
             refused = get_tasks(&house, &one, token_for(TokenRole::Read)).await;
@@ -86,7 +86,7 @@ async fn connect_from(house: &TestServer, last: u8) -> TcpStream {
     socket.connect(house.server.local_addr()).await.expect("connects")
 }
 
-/// Whether somebody answers on it.
+/// Whether the server replies on the connection.
 async fn gets_reply(stream: &mut TcpStream, token: &str) -> bool {
     let request = if token.is_empty() {
         "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned()
@@ -100,7 +100,7 @@ async fn gets_reply(stream: &mut TcpStream, token: &str) -> bool {
     if stream.read_exact(&mut first).await.is_err() {
         return false;
     }
-    // The rest of the head: what comes next on the connection is another answer.
+    // Reads the rest of the head; another response follows on the connection.
     let mut last = [0; 4];
     while &last != b"\r\n\r\n" {
         let Ok(byte) = stream.read_u8().await else { return false };
@@ -115,7 +115,7 @@ async fn connections_per_address_are_limited() {
     let house =
         TestServer::start_with(|config| (config.connections_max, config.connections_per_peer) = (8, 1)).await;
     let mut held = Vec::new();
-    // One of the eight may still be the house's own.
+    // One of the eight may still be in use by the fixture.
     for _ in 0..6 {
         let mut stream = connect_from(&house, 9).await;
         assert!(gets_reply(&mut stream, token_for(TokenRole::Read)).await);
@@ -141,7 +141,7 @@ async fn unauthenticated_connections_do_not_exhaust_the_limit() {
     for n in 0..40 {
         let mut stream = connect_from(&house, 9 + n % 4).await;
         if n % 2 == 0 {
-            // Open doors and wrong tokens prove nothing.
+            // Public routes and invalid tokens do not count as authentication.
             let _ = gets_reply(&mut stream, if n % 4 == 0 { "" } else { "guess" }).await;
         }
         idle.push(stream);
@@ -150,14 +150,14 @@ async fn unauthenticated_connections_do_not_exhaust_the_limit() {
         let fresh = within_time("a seat", async {
             gets_reply(&mut connect_from(&house, last).await, token_for(TokenRole::Read)).await
         });
-        assert!(fresh.await, "a good token finds a seat");
+        assert!(fresh.await, "a valid token gets a connection");
     }
-    assert!(gets_reply(&mut good, token_for(TokenRole::Read)).await, "who brought one keeps it");
+    assert!(gets_reply(&mut good, token_for(TokenRole::Read)).await, "an authenticated connection is kept");
 }
 
 #[tokio::test]
 async fn unauthenticated_requests_do_not_limit_valid_tokens_of_an_address() {
-    // An address eight at once, then four a second.
+    // An address has a burst of eight, then four per second.
     let house = TestServer::start_with(|config| config.rate_limits.requests_per_second = 1).await;
     let one = client_from(2);
     for (path, token) in [("/healthz", ""), ("/v1/status", "guess"), ("/none", ""), ("/v1/status", "")] {

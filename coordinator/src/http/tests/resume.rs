@@ -1,4 +1,4 @@
-//! Going on from a turn's end as a new run, and what the new run's token reads.
+//! Resuming from the end of a turn, and what the new run's token can read.
 
 use docket_schema::{
     api::{ProblemCode, ResumeResponse, RunView, TaskView},
@@ -58,14 +58,14 @@ async fn run_is_resumed_from_the_end_of_a_turn() {
     let forked: Forked = serde_json::from_value(own["events"][4]["payload"].clone()).expect("forked");
     assert_eq!((forked.run, forked.parent, forked.turn.0), (child.run, parent, 1));
 
-    // Of its parent it reads the shared part and not one event more.
+    // It can read the shared part of its parent and nothing more.
     let shared: Value = read(parent, "").await.parse_success();
     assert_eq!((kinds(&shared).len(), shared["more"].as_bool()), (4, Some(false)));
     let none: Value = read(parent, "?after=4").await.parse_success();
     assert_eq!((kinds(&none).len(), none["more"].as_bool()), (0, Some(false)));
     let shared: Value = read(parent, "?lineage=true").await.parse_success();
     assert_eq!(kinds(&shared).len(), 4);
-    // And the parent's token reads nothing of the child, nor anything: the parent has ended.
+    // The parent's token cannot read the child, or anything else: the parent has ended.
     let path = format!("/v1/runs/{}/events", child.run);
     assert_eq!(house.send("GET", &path, &lease.token, Vec::new(), None).await.status, 409);
 }
@@ -92,7 +92,7 @@ async fn resume_replaces_a_running_run_and_reuses_the_parents_turns() {
     assert_eq!((second.parent.run, second.parent.seq.0, second.turn), (lease.run, 1, 0));
 }
 
-/// Otherwise one refusal of a provider drops a person's words and all that was done so far.
+/// Otherwise a single provider error would drop a person's message and all earlier work.
 #[tokio::test]
 async fn failed_rework_is_retried_from_the_same_turn_with_the_same_comment() {
     let house = TestServer::start().await;
@@ -117,7 +117,7 @@ async fn failed_rework_is_retried_from_the_same_turn_with_the_same_comment() {
     let (first, follows) = opening(rejected.run).await;
     let mut before = rejected.run;
     for tried in 1..3_u32 {
-        // The wait between tries is the scheduler's.
+        // The scheduler ends the wait between attempts.
         let child = house.lease_with(&lease_request(20_000)).await.remove(0);
         assert_eq!((child.run, child.forked), (before, true));
         let failed = RunOutcome::Failed { why: FailureKind::Model, message: "overloaded".to_owned() };
@@ -128,7 +128,7 @@ async fn failed_rework_is_retried_from_the_same_turn_with_the_same_comment() {
         assert_eq!(view.task.failures, tried);
         assert_eq!((view.task.runs, view.runs.len()), (tried + 2, tried as usize + 2));
         let (again, prev) = opening(next).await;
-        assert_eq!(again, Forked { run: next, ..first.clone() }, "it stands where the one that failed stood");
+        assert_eq!(again, Forked { run: next, ..first.clone() }, "it starts where the failed run started");
         assert_eq!(prev, follows);
         assert!(again.hint.is_some());
         before = next;

@@ -1,4 +1,4 @@
-//! Every route against every wrong kind of token.
+//! Every route with every kind of invalid token.
 
 use docket_schema::{
     api::{
@@ -13,7 +13,7 @@ use super::event_fixtures::{run_started, task_spec};
 use super::support::{TestServer, append_request, lease_request, token_for, within_time};
 use crate::http::{RunTokens, TokenRole, auth::RouteAccess, route::ApiRoute, router::ROUTES};
 
-/// Who may call what, said a second time and differently: admin may call all that any role may.
+/// Expected access per route, written independently; admin may call everything that any role may.
 const ALLOWED: &[(&str, &str)] = &[
     ("GET /v1/tasks", "submit read"),
     ("POST /v1/tasks/bulk", "submit"),
@@ -106,7 +106,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("POST /v1/tokens/{name}/revoke", ""),
 ];
 
-/// Makes following a run a bad request: a good one would not end.
+/// Makes following a run a bad request, because a valid one would not end.
 const BAD_LAST_EVENT_ID: Option<(&str, &str)> = Some(("last-event-id", "x"));
 
 fn request_path(route: &ApiRoute, run: RunId) -> String {
@@ -121,13 +121,13 @@ fn request_path(route: &ApiRoute, run: RunId) -> String {
         .replace("{provider}", "nobody")
 }
 
-/// How a request says who it is.
+/// The credential of a request.
 enum TestCredential<'a> {
-    /// Nothing.
+    /// None.
     Nothing,
     /// `Authorization` headers as they are.
     Headers(Vec<String>),
-    /// A good token, in the query.
+    /// A valid token in the query.
     InTheQuery(&'a str),
 }
 
@@ -153,7 +153,7 @@ async fn request_status(house: &TestServer, route: &ApiRoute, path: &str, says: 
     status
 }
 
-/// Tokens that are good for nothing anywhere, each as it would be sent.
+/// Tokens that are never valid, as they would be sent.
 async fn useless_tokens(house: &TestServer, lease: &Lease) -> Vec<(&'static str, Vec<String>)> {
     let revoked = house.create_token("was-good", TokenRole::Admin, None).await.secret;
     house.post_as_admin("/v1/tokens/was-good/revoke", &json!({})).await.parse_success::<TokenView>();
@@ -164,7 +164,7 @@ async fn useless_tokens(house: &TestServer, lease: &Lease) -> Vec<(&'static str,
     assert_ne!(later, lease.token);
     let bearer = |token: &str| vec![format!("Bearer {token}")];
     let admin = token_for(TokenRole::Admin);
-    // Its millisecond is over once the log's clock says so.
+    // The millisecond is over once the log's clock has passed it.
     let expiry = async {
         while house.get("/v1/tokens").await.parse_success::<TokenList>().tokens[1].state == TokenState::Good {
         }
@@ -234,7 +234,7 @@ async fn every_route_rejects_every_wrong_kind_of_token() {
                     allowed.split(' ').any(|w| w == role.as_str())
                 }
             };
-            // A scheme's case says nothing (RFC 9110, 11.1).
+            // The authentication scheme is case-insensitive (RFC 9110, 11.1).
             for scheme in ["Bearer", "bearer"] {
                 let says = TestCredential::Headers(vec![format!("{scheme} {}", token_for(role))]);
                 let status = request_status(&house, route, &path, &says).await;
@@ -257,7 +257,7 @@ fn allowed_callers(name: &str) -> &'static str {
     ALLOWED.iter().find(|(of, _)| *of == name).unwrap_or_else(|| panic!("{name} is new")).1
 }
 
-/// Every route that a run may call, with its token once the lease is no more.
+/// Every route that a run may call, with its token after the lease has ended.
 async fn assert_epoch_ended(house: &TestServer, lease: &Lease, code: ProblemCode) {
     let mut asked = 0;
     for route in ROUTES {

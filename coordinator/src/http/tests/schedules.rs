@@ -1,4 +1,4 @@
-//! Schedules over HTTP, and the coordinator's own task that fires them.
+//! Schedules over HTTP, and the background job that fires them.
 
 use docket_schema::{
     api::{ProblemCode, ScheduleView},
@@ -43,7 +43,7 @@ async fn schedules_due_during_downtime_fire_once_after_start() {
         schedule: test_schedule("@hourly"),
         by: "me".into(),
     };
-    // Set three hours ago, by one that ended then.
+    // Set three hours ago by a coordinator that ended then.
     let append = LogAppend {
         stream: SCHEDULES_STREAM,
         condition: AppendCondition::ExpectedSeq(Seq(0)),
@@ -91,7 +91,7 @@ async fn invalid_schedules_are_rejected() {
         (test_schedule("0 0 30 2 *"), "schedule.cron", "never fires"),
         (with(|one| one.tz = "Mars/Olympus".to_owned()), "schedule.tz", "not a time zone"),
         (with(|one| one.spec.dedup_key = Some("k".to_owned())), "schedule.spec.dedup_key", "overlap"),
-        (with(|one| one.spec.run_at = Some(Clock::new().now())), "schedule.spec.run_at", "says when"),
+        (with(|one| one.spec.run_at = Some(Clock::new().now())), "schedule.spec.run_at", "sets the time"),
         (with(|one| one.spec.title = String::new()), "schedule.spec.title", "characters"),
     ] {
         let problem = post(&schedule, false).await.parse_problem();
@@ -100,7 +100,7 @@ async fn invalid_schedules_are_rejected() {
     }
     let view: ScheduleView = post(&test_schedule("0 3 * * *"), false).await.parse_success();
     assert!(view.next_at.is_some() && view.fired.is_none() && view.by == "Submit");
-    // The same again is the same; another says that it replaces.
+    // The same request again changes nothing; a different one must replace explicitly.
     post(&test_schedule("0 3 * * *"), false).await.parse_success::<ScheduleView>();
     assert_eq!(post(&test_schedule("0 4 * * *"), false).await.parse_problem().code, ProblemCode::WrongState);
     post(&test_schedule("0 4 * * *"), true).await.parse_success::<ScheduleView>();
@@ -111,12 +111,12 @@ async fn invalid_schedules_are_rejected() {
     assert!(paused.paused && paused.next_at.is_none());
     let task = crate::clock::new_id();
     for _ in 0..2 {
-        // By hand while it rests, and once however often it is sent.
+        // Run manually while paused, and once however often it is sent.
         let run: ScheduleView = act("run", json!({ "task": task })).await.parse_success();
         assert!(matches!(run.fired.expect("fired").gave, FiringResult::Task(given) if given.0 == task));
     }
     assert_eq!(house.store.read_events(SCHEDULES_STREAM, Seq(0), 100).await.expect("reads").len(), 4);
-    // The id of a task that the schedule did not give: nothing would run, so nothing is answered as done.
+    // The ID of a task that is not the schedule's: nothing would run, so the request must not succeed.
     let other = house.submit_spec(task_spec("of a person")).await;
     let problem = act("run", json!({ "task": other })).await.parse_problem();
     assert_eq!((problem.code, problem.field.as_deref()), (ProblemCode::IdTaken, Some("task")));

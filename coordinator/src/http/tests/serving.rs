@@ -1,4 +1,4 @@
-//! Starting, refusing to start, and what stands at the open doors.
+//! Starting, refusing to start, and the public routes.
 
 use std::sync::Arc;
 

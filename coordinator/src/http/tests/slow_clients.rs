@@ -1,5 +1,4 @@
-//! Clients that are slow on purpose, over real sockets: each is given up within its limit, and who is only
-//! idle is not.
+//! Slow clients over real sockets: each is disconnected within its limit; idle clients are not.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use super::{
 };
 use crate::{http::TokenRole, server::ConnectionTimeouts};
 
-/// How often a slow client sends a byte; its patience is without end.
+/// How often a slow client sends a byte, without ever giving up.
 const TRICKLE_INTERVAL: Duration = Duration::from_millis(20);
 
 async fn open_server() -> TestServer {
@@ -36,14 +35,14 @@ async fn connect_to(house: &TestServer) -> TcpStream {
     TcpStream::connect(house.server.local_addr()).await.expect("connects")
 }
 
-/// Sends `first`, then a byte now and then until the other side has answered or gone. What it answered.
+/// Sends `first`, then a byte at a time until the server replies or disconnects. Returns the reply.
 async fn send_slowly(house: &TestServer, first: &str, byte: &[u8]) -> String {
     let mut stream = connect_to(house).await;
     stream.write_all(first.as_bytes()).await.expect("is taken");
     let (mut read, mut write) = stream.into_split();
     let answer = async {
         let mut answer = Vec::new();
-        // A reset is an end, too.
+        // A reset ends the connection as well.
         drop(read.read_to_end(&mut answer).await);
         String::from_utf8_lossy(&answer).into_owned()
     };
@@ -107,7 +106,7 @@ async fn reader_that_sends_a_byte_keeps_its_stream() {
         }
     };
     wait_for(&mut stream, "RunStarted").await;
-    // The first byte of a next request, perhaps: its time begins when this answer has ended.
+    // May be the first byte of a next request, whose time limit starts when this response has ended.
     stream.write_all(b"G").await.expect("is taken");
     tokio::time::sleep(Duration::from_millis(900)).await;
     at = house
@@ -133,11 +132,11 @@ async fn slow_request_bodies_are_rejected() {
         let byte: &[u8] = if length.starts_with("content") { b" " } else { b"1\r\n \r\n" };
         let answer = send_slowly(&house, &head, byte).await;
         assert!(answer.starts_with("HTTP/1.1 400"), "{length}: {answer}");
-        assert!(answer.contains("application/problem+json") && answer.contains("did not come"), "{answer}");
+        assert!(answer.contains("application/problem+json") && answer.contains("did not arrive"), "{answer}");
     }
 }
 
-/// Asks with a small window and reads nothing. Ends once the server has given up.
+/// Sends a request with a small window and reads nothing. Returns once the server gives up.
 async fn request_without_reading(house: &TestServer, path: &str) {
     let socket = TcpSocket::new_v4().expect("socket");
     socket.set_recv_buffer_size(4096).expect("small");
@@ -147,7 +146,7 @@ async fn request_without_reading(house: &TestServer, path: &str) {
         token_for(TokenRole::Admin)
     );
     stream.write_all(request.as_bytes()).await.expect("is taken");
-    // What comes after the server has closed is answered with a reset, and the next write fails.
+    // Data sent after the server has closed gets a reset, and the next write fails.
     let dropped = async {
         while stream.write_all(b"\r\n").await.is_ok() {
             tokio::time::sleep(TRICKLE_INTERVAL).await;

@@ -1,4 +1,4 @@
-//! A coordinator on a free port with a store of its own, and a client that speaks JSON to it.
+//! Test fixture: a coordinator on a free port with its own store, and a client for its JSON API.
 
 use std::{path::Path, sync::Arc};
 
@@ -43,7 +43,7 @@ pub(super) struct TestServer {
     _dir: tempfile::TempDir,
 }
 
-/// An answer: status, content type, body.
+/// A response: status, content type, body.
 #[derive(Debug)]
 pub(super) struct TestReply {
     pub(super) status: u16,
@@ -69,7 +69,7 @@ impl TestReply {
 }
 
 pub(super) fn http_client() -> reqwest::Client {
-    // The process-wide provider can be set once; a second test finds it set.
+    // The process-wide provider can be set once; a second test finds it set already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().tcp_nodelay(true).build().expect("client")
 }
@@ -83,7 +83,7 @@ impl TestServer {
         Self::start_with(|config| (config.lease_ms, config.heartbeat_ms) = (lease_ms, lease_ms / 3)).await
     }
 
-    /// A house whose coordinator is configured otherwise.
+    /// Starts a coordinator with changed settings.
     pub(super) async fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let store = open_store(folder.path()).await;
@@ -131,7 +131,7 @@ impl TestServer {
         }
     }
 
-    /// Makes a token of this role, for `expires_in_ms`.
+    /// Creates a token with this role, valid for `expires_in_ms`.
     pub(super) async fn create_token(
         &self,
         name: &str,
@@ -179,7 +179,7 @@ impl TestServer {
         self.post(&format!("/v1/runs/{}/append", lease.run), &lease.token, &request).await
     }
 
-    /// Appends and must succeed; answers the head.
+    /// Appends successfully and returns the head.
     pub(super) async fn append_ok(&self, lease: &Lease, at: u64, events: Vec<NewEvent>) -> u64 {
         let answer: Value = self.send_append(lease, at, events).await.parse_success();
         answer["head"]["seq"].as_u64().expect("seq")
@@ -203,24 +203,24 @@ pub(super) async fn serve_with(
         .into_iter()
         .map(|role| ApiToken::from_token(format!("{role:?}"), role, token_for(role)));
     let mut config = ServerConfig::loopback(0, tokens.collect());
-    // Most tests send wrong tokens to see that they are refused as such.
+    // Most tests send invalid tokens to check that they are refused as such.
     config.rate_limits.auth_failures_per_minute = 1_000_000;
     change(&mut config);
     start_server(store, config, Arc::new(Clock::new())).await.expect("serves")
 }
 
-/// Waits for something that must come, and fails where it does not.
+/// Waits for an event that must happen, and fails otherwise.
 pub(super) async fn within_time<T>(what: &str, wait: impl Future<Output = T>) -> T {
     let long = std::time::Duration::from_secs(60);
     tokio::time::timeout(long, wait).await.unwrap_or_else(|_| panic!("{what}: not within {long:?}"))
 }
 
-/// Sends this, and reads until the other side has closed.
+/// Sends the text and reads until the server closes the connection.
 pub(super) async fn send_raw(house: &TestServer, request: &str) -> String {
     let stream = TcpStream::connect(house.server.local_addr()).await.expect("connects");
     let (mut read, mut write) = stream.into_split();
     let mut answer = Vec::new();
-    // Whoever is refused may be cut off while it still sends.
+    // A refused client may be disconnected while it is still sending.
     let (_, _) = tokio::join!(write.write_all(request.as_bytes()), read.read_to_end(&mut answer));
     String::from_utf8_lossy(&answer).into_owned()
 }

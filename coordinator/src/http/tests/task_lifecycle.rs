@@ -1,4 +1,4 @@
-//! The life of a task over HTTP.
+//! The life cycle of a task over HTTP.
 
 use docket_schema::{
     api::{ProblemCode, ReleaseReason, ReleaseRequest, ReleaseResponse, TaskView},
@@ -104,7 +104,7 @@ async fn blocked_run_is_answered_once_and_continues() {
             ProblemCode::InvalidRequest
         );
     }
-    // Longer than what stands in an event: a blob of the same transaction.
+    // Longer than the inline limit of an event, so it is a blob in the same transaction.
     let text = "y".repeat(20_000);
     let record: Value =
         house.post(&answer, token_for(TokenRole::Submit), &json!({ "text": text })).await.parse_success();
@@ -170,7 +170,7 @@ async fn failed_run_is_retried_after_backoff_and_discarded_after_the_last_attemp
     spec.attempts_max = 2;
     let task = house.submit_spec(spec).await;
     for attempt in 1..=2 {
-        // The second lease waits for the backoff's end: the scheduler's wake-up brings it.
+        // The second lease waits for the end of the backoff, which the scheduler signals.
         let lease = house.lease_with(&lease_request(20_000)).await.remove(0);
         assert_eq!(lease.attempt, attempt);
         house.append_ok(&lease, 0, vec![run_started(task, lease.run)]).await;

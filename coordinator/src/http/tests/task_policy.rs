@@ -1,4 +1,5 @@
-//! An administrator's change of a task's policy, and all that a submitter may ask for afterwards: it holds in each.
+//! A task policy changed by an administrator applies to everything a submitter can request
+//! afterwards.
 
 use docket_schema::{
     api::{EventPage, ForkRequest, ForkResponse, ForkSibling, Lease, ResumeResponse, TaskView},
@@ -22,7 +23,7 @@ fn default_ruling(lease: &Lease) -> Option<RuleVerdict> {
     lease.spec.policy.as_ref().map(|policy: &Policy| policy.default)
 }
 
-/// A run with two turns, in which an administrator forbids all after the first.
+/// A run with two turns, in which an administrator denies everything after the first.
 async fn lease_with_deny_policy(house: &TestServer) -> Lease {
     let mut spec = task_spec("a task");
     spec.policy = Some(Policy::default());
@@ -37,7 +38,7 @@ async fn lease_with_deny_policy(house: &TestServer) -> Lease {
     lease
 }
 
-/// What holds beside the worker's policy in a run, as its worker folds it.
+/// The policy of a run in addition to the worker's, as its worker folds it.
 async fn ruling_in_run(house: &TestServer, run: RunId) -> Option<RuleVerdict> {
     let page: EventPage = house.get(&format!("/v1/runs/{run}/events?lineage=true")).await.parse_success();
     let history = FoldedRun::from_events(page.events).expect("folds");
@@ -53,14 +54,14 @@ async fn changed_policy_holds_in_later_attempts_and_retries() {
     let second = house.lease_with(&lease_request(20_000)).await.remove(0);
     assert_eq!((second.attempt, default_ruling(&second)), (2, Some(RuleVerdict::Deny)));
     house.append_ok(&second, 0, vec![run_started(second.task, second.run)]).await;
-    // The latest holds, and what an earlier run was told does not come back.
+    // The latest change applies, and the policy of an earlier run does not return.
     set_policy(&house, second.run, "ask").await;
     house.append_ok(&second, 2, vec![run_ended(RunOutcome::Succeeded, 1)]).await;
     let retry = format!("/v1/tasks/{}/retry", first.task);
     let _: Value = house.post(&retry, token_for(TokenRole::Submit), &json!({})).await.parse_success();
     let third = house.lease_with(&lease_request(0)).await.remove(0);
     assert_eq!((third.attempt, default_ruling(&third)), (3, Some(RuleVerdict::Ask)));
-    // Also where that run dies before it began: its next worker is told the same.
+    // Also if the run dies before it starts: its next worker gets the same policy.
     let _: Value = house
         .post_as_admin(&format!("/v1/runs/{}/tell", third.run), &json!({ "text": "hi" }))
         .await
@@ -102,7 +103,7 @@ async fn changed_policy_holds_in_resumed_and_forked_runs() {
         );
         let view: TaskView = house.get(&format!("/v1/tasks/{}", made.siblings[0].task)).await.parse_success();
         assert_eq!(view.task.spec.policy.map(|policy| policy.default), Some(RuleVerdict::Deny));
-        // And in what goes on from the fork's own beginning.
+        // Also in a run that continues from the start of the fork.
         let path = format!("/v1/runs/{run}/resume");
         let resumed: ResumeResponse =
             house.post(&path, token_for(TokenRole::Submit), &json!({ "turn": 0 })).await.parse_success();
@@ -122,7 +123,7 @@ async fn changed_policy_holds_in_resumed_and_forked_runs() {
             "resumed at turn {turn}"
         );
     }
-    // Where it was changed in a later run than the one that is gone on from.
+    // Changed in a later run than the one that is continued.
     let later: ResumeResponse =
         house.post(&path, token_for(TokenRole::Submit), &json!({ "turn": 2 })).await.parse_success();
     set_policy(&house, later.run, "ask").await;

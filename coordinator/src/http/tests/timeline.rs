@@ -1,4 +1,4 @@
-//! The timeline of a run: read whole, and only what changed since an event that is known.
+//! The timeline of a run: complete, and only the changes since a known event.
 
 use docket_schema::{
     api::{EventPage, ForkRequest, ForkResponse, ForkSibling, RunTimeline},
@@ -11,7 +11,7 @@ use super::event_fixtures::{model_answered, model_called, phase_changed, run_end
 use super::support::TestServer;
 use crate::clock;
 
-/// The timeline as it is made of the whole log at once.
+/// Builds the timeline from the complete log.
 async fn timeline_from_log(house: &TestServer, run: RunId, served: &RunTimeline) -> RunTimeline {
     let page: EventPage = house.get(&format!("/v1/runs/{run}/events?lineage=true")).await.parse_success();
     let folded = FoldedRun::from_events(page.events).expect("folds");
@@ -63,7 +63,7 @@ async fn timeline_pages_after_an_event_complete_the_earlier_page() {
     assert_eq!(house.get(&format!("{path}?after=x")).await.status, 400);
     assert_eq!(house.get(&format!("/v1/runs/{}/timeline", clock::new_id())).await.status, 404);
 
-    // A fork begins with the turns that it shares; its own events are counted from 1.
+    // A fork starts with the turns that it shares; its own events are counted from 1.
     let siblings = vec![ForkSibling { task: TaskId(clock::new_id()), run: RunId(clock::new_id()) }];
     let request = ForkRequest {
         turn: Some(1),

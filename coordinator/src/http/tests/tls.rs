@@ -1,4 +1,4 @@
-//! TLS: a real handshake with a certificate made for the test, and what does not get through it.
+//! TLS: a real handshake with a test certificate, and connections that are refused.
 
 use std::{os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
 
@@ -42,7 +42,7 @@ impl TlsFiles {
 async fn open_tls_server(files: &TlsFiles) -> TestServer {
     let identity = files.read_identity().expect("an identity");
     TestServer::start_with(|config| {
-        // Beyond loopback without another word: TLS is enough.
+        // Beyond loopback, TLS is sufficient without other settings.
         config.bind = "0.0.0.0:0".parse().expect("address");
         config.tls = Some(identity);
         config.timeouts =
@@ -70,12 +70,12 @@ async fn only_clients_that_trust_the_certificate_connect() {
     let other = reqwest::Certificate::from_pem(other.pem.as_bytes()).expect("a certificate");
     let wary = reqwest::Client::builder().no_proxy().tls_certs_only([other]).build().expect("client");
     assert!(wary.get(&url).send().await.expect_err("another's certificate").is_connect());
-    assert!(house.server.url().starts_with("http://127.0.0.1:"), "whoever is here goes in by the other door");
+    assert!(house.server.url().starts_with("http://127.0.0.1:"), "local callers use the other listener");
     assert_eq!(house.get("/v1/status").await.status, 200);
     assert!(house.server.tls_url().is_some_and(|url| url.starts_with("https://")));
 }
 
-/// Reads to the end of what a listener has to say to this.
+/// Reads to the end of what the server sends in reply to `bytes`.
 async fn send_bytes(house: &TestServer, bytes: &[u8]) -> Vec<u8> {
     let at = ("127.0.0.1", house.server.local_addr().port());
     let mut stream = TcpStream::connect(at).await.expect("connects");
@@ -95,7 +95,7 @@ async fn invalid_handshake_ends_only_its_own_connection() {
         let said = send_bytes(&house, bytes).await;
         assert!(!said.starts_with(b"HTTP"), "{}", String::from_utf8_lossy(&said));
     }
-    // One that says nothing is not waited for.
+    // A silent client is not waited for.
     assert_eq!(send_bytes(&house, b"").await, b"");
     assert_eq!(house.get("/v1/status").await.status, 200);
 }

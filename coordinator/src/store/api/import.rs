@@ -52,8 +52,10 @@ pub enum ImportError {
         seq: Seq,
     },
     /// The stream has grown differently here.
-    #[error("{stream} is still active here and ends at event {here}, while the file continues to {file}; \
-         nothing was imported")]
+    #[error(
+        "{stream} is still active here and ends at event {here}, while the file continues to {file}; \
+         nothing was imported"
+    )]
     DivergingRun {
         stream: StreamId,
         /// Its head in this store.

@@ -127,7 +127,10 @@ struct SqliteError {
 /// head.
 pub(crate) fn row_gone_error() -> sqlx::Error {
     let code = rusqlite::ffi::SQLITE_CONSTRAINT;
-    sqlx::Error::Database(Box::new(SqliteError { code, message: "a row that was read has disappeared".to_owned() }))
+    sqlx::Error::Database(Box::new(SqliteError {
+        code,
+        message: "a row that was read has disappeared".to_owned(),
+    }))
 }
 
 /// Converts an error to sqlx's type, keeping SQLite's code.

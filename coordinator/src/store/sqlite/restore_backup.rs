@@ -90,7 +90,8 @@ pub fn restore_backup(from: &Path, at: &Path, stamp: &str) -> Result<RestoreOutc
     copy_with_wal(from, &copy)?;
     check_backup(from, &copy)?;
     let file = OpenOptions::new().write(true).open(&copy).map_err(file_error(&copy, "opened"))?;
-    file.set_permissions(Permissions::from_mode(0o600)).map_err(file_error(&copy, "restricted to its owner"))?;
+    file.set_permissions(Permissions::from_mode(0o600))
+        .map_err(file_error(&copy, "restricted to its owner"))?;
     file.sync_all().map_err(file_error(&copy, "synced"))?;
     let bytes = file.metadata().map_err(file_error(&copy, "examined"))?.len();
     let kept = match at.symlink_metadata() {

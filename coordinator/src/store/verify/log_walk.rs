@@ -405,7 +405,8 @@ async fn initial_fold<R: LogReader + ?Sized>(
         let (chained, folded) = run_passes(reader, range, follows, fold).await?;
         let broken = chained.broken.into_iter().chain(folded.broken).min_by_key(|fault| fault.seq);
         if let Some(broken) = broken.or_else(|| {
-            let what = format!("{stream}: {} of its parent {parent} is not the event it continues", forked.seq);
+            let what =
+                format!("{stream}: {} of its parent {parent} is not the event it continues", forked.seq);
             (chained.chain.head() != stands_on).then(|| log_fault(stream, Seq(1), what))
         }) {
             return Ok(Err(broken));

@@ -258,7 +258,7 @@ impl ExclusiveCommand {
     /// Whether cached heads and records may be wrong afterwards. The other commands change no stream and no
     /// task record.
     pub(crate) const fn invalidates_working_set(&self) -> bool {
-        matches!(self, Self::Rebuild(_))
+        matches!(self, Self::RebuildProjections(_))
     }
 }
 

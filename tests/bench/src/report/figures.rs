@@ -195,7 +195,11 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         30_000.0,
         "50 concurrent runs, each with one durable step after the other",
     ),
-    without_target(FigureGroup::Postgres, "steps_50_runs_ratio_postgres", "the same, relative to raw commits"),
+    without_target(
+        FigureGroup::Postgres,
+        "steps_50_runs_ratio_postgres",
+        "the same, relative to raw commits",
+    ),
     without_target(FigureGroup::Postgres, "raw_commits_per_s_postgres", "one connection, one row per commit"),
     without_target(FigureGroup::Postgres, "appends_per_s_postgres", "32 writers, 32 runs"),
     at_least(FigureGroup::Postgres, "append_ratio_postgres", 5.0, "32 writers, relative to raw commits"),
@@ -219,7 +223,11 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         10_000.0,
         "one run, serial, 16 events per append",
     ),
-    without_target(FigureGroup::Http, "raw_commits_per_s_http", "SQLite, alternating with the appends over HTTP"),
+    without_target(
+        FigureGroup::Http,
+        "raw_commits_per_s_http",
+        "SQLite, alternating with the appends over HTTP",
+    ),
     without_target(
         FigureGroup::Http,
         "appends_per_s_http",
@@ -234,7 +242,11 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         "tasks that do nothing, one worker over HTTP in this process",
     ),
     without_target(FigureGroup::Http, "drain_http_ratio", "the same, relative to raw commits"),
-    without_target(FigureGroup::Http, "events_per_s_http_8_a_request", "32 connections, 8 events per request"),
+    without_target(
+        FigureGroup::Http,
+        "events_per_s_http_8_a_request",
+        "32 connections, 8 events per request",
+    ),
     at_least(
         FigureGroup::Drain,
         "submit_alone_per_s",
@@ -320,7 +332,12 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         "finished_events",
         "events of the finished runs of --finished-runs",
     ),
-    at_most(FigureGroup::Finished, "finished_lease_ratio", 1.5, "a lease with them, relative to an empty store"),
+    at_most(
+        FigureGroup::Finished,
+        "finished_lease_ratio",
+        1.5,
+        "a lease with them, relative to an empty store",
+    ),
     at_most(FigureGroup::Finished, "finished_append_ratio", 1.5, "an append, likewise"),
     at_most(FigureGroup::Finished, "finished_ps_ratio", 1.5, "the queries of ps and queue, likewise"),
     without_target(
@@ -517,11 +534,7 @@ pub(crate) const FIGURES: [BenchFigure; 127] = [
         "prompt_1k_files_ms",
         "system prompt and task of a project of 1,000 files",
     ),
-    without_target(
-        FigureGroup::Engine,
-        "prompt_50k_files_ms",
-        "the same with 50,000 files; once per tree",
-    ),
+    without_target(FigureGroup::Engine, "prompt_50k_files_ms", "the same with 50,000 files; once per tree"),
     at_most(
         FigureGroup::Search,
         "search_rg_ratio",

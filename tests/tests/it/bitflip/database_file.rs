@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{StoreLocation, RawDatabase, run_to_end, run_verify};
+use super::{RawDatabase, StoreLocation, run_to_end, run_verify};
 
 /// Flips: each is a process, and another that reads all rows where nothing was found.
 const FLIPS: usize = 40;

@@ -130,7 +130,9 @@ impl RawDatabase {
 
     fn column_kind(&self, column: &str) -> ColumnKind {
         match column {
-            "version" | "turn" | "epoch" | "seq" | "recorded_at" | "head_seq" | "size" => ColumnKind::Integers,
+            "version" | "turn" | "epoch" | "seq" | "recorded_at" | "head_seq" | "size" => {
+                ColumnKind::Integers
+            }
             "kind" => ColumnKind::Text,
             "payload" if self.is_sqlite() => ColumnKind::Text,
             _ => ColumnKind::Bytes,
@@ -158,7 +160,13 @@ impl RawDatabase {
     }
 
     /// Writes a cell.
-    pub(super) async fn write_cell(&mut self, table: &str, column: &str, key: &str, cell: &StoredCell) -> Result<()> {
+    pub(super) async fn write_cell(
+        &mut self,
+        table: &str,
+        column: &str,
+        key: &str,
+        cell: &StoredCell,
+    ) -> Result<()> {
         let value = match (self.column_kind(column), &*self) {
             (ColumnKind::Text, Self::Sqlite(_)) => "CAST($1 AS TEXT)",
             (ColumnKind::Text, Self::Postgres(_)) => "convert_from($1, 'UTF8')",
@@ -191,9 +199,12 @@ impl RawDatabase {
         key: &str,
         bit: usize,
     ) -> Result<(StoredCell, String)> {
-        let found = self.read_cell(table, column, key).await.with_context(|| format!("{table}.{column} {key}"))?;
+        let found =
+            self.read_cell(table, column, key).await.with_context(|| format!("{table}.{column} {key}"))?;
         let other = flip_cell(&found, bit);
-        self.write_cell(table, column, key, &other).await.with_context(|| format!("{table}.{column} {key}"))?;
+        self.write_cell(table, column, key, &other)
+            .await
+            .with_context(|| format!("{table}.{column} {key}"))?;
         let key = match (&other, table == "blobs" && column == "hash") {
             (StoredCell::Bytes(hash), true) => self.hash_condition("hash", &to_hex(hash)),
             _ => key.to_owned(),

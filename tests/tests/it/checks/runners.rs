@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{run::RunEvent, tool::TestCounts};
-use docket_tests::system::{has_program, acquire_scenario_slot};
+use docket_tests::system::{acquire_scenario_slot, has_program};
 
 use super::CheckFixture;
 

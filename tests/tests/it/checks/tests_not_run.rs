@@ -2,13 +2,13 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::TaskView,
     run::{RunEvent, RunOutcome},
     task::{TaskBlockedReason, TaskState},
-    api::TaskView,
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{SampleRepository, has_program, acquire_scenario_slot, wait_until},
+    system::{SampleRepository, acquire_scenario_slot, has_program, wait_until},
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 

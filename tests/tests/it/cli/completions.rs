@@ -38,7 +38,12 @@ async fn bash_completes_commands_and_flags() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let env = [("DOCKET_HOME", folder.path().as_os_str())];
     let script = folder.path().join("docket.bash");
-    std::fs::write(&script, run_program(TestProgram::Docket, folder.path(), &env, &["completions", "bash"]).await?.into_stdout()?)?;
+    std::fs::write(
+        &script,
+        run_program(TestProgram::Docket, folder.path(), &env, &["completions", "bash"])
+            .await?
+            .into_stdout()?,
+    )?;
     // The line, what must be offered, and what must not be.
     let lines: [(&str, &[&str], &[&str]); 9] = [
         ("docket ", &["submit", "ps", "top", "verify", "--json"], &["--failpoints"]),
@@ -62,13 +67,16 @@ async fn bash_completes_commands_and_flags() -> Result<()> {
         );
     }
     for shell in ["zsh", "fish", "elvish", "powershell"] {
-        let script = run_program(TestProgram::Docket, folder.path(), &env, &["completions", shell]).await?.into_stdout()?;
+        let script = run_program(TestProgram::Docket, folder.path(), &env, &["completions", shell])
+            .await?
+            .into_stdout()?;
         for word in ["submit", "verify", "archive", "restore", "older-than"] {
             ensure!(script.contains(word), "{shell} does not know {word}");
         }
         ensure!(!script.contains("failpoints"), "{shell} completes what no help names");
     }
-    let refused = run_program(TestProgram::Docket, folder.path(), &env, &["completions", "bash", "--json"]).await?;
+    let refused =
+        run_program(TestProgram::Docket, folder.path(), &env, &["completions", "bash", "--json"]).await?;
     let said: serde_json::Value = serde_json::from_str(refused.stderr.trim()).context("JSON")?;
     ensure!(refused.code() == Some(2) && said["exit"] == 2, "{refused:?}");
     Ok(())

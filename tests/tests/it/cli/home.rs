@@ -2,7 +2,9 @@
 //! remembered word, an archived task, somebody who is told.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions};
+use docket_tests::system::{
+    CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -50,9 +52,12 @@ impl FilledHome {
             archive.display()
         );
         std::fs::write(home.path().join("docket.toml"), settings)?;
-        let coordinator = CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+        let coordinator =
+            CoordinatorProcess::start_in(home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual)
+                .await?;
         let worker =
-            WorkerProcess::start(&coordinator, &WorkerOptions { slots: 2, ..WorkerOptions::default() }).await?;
+            WorkerProcess::start(&coordinator, &WorkerOptions { slots: 2, ..WorkerOptions::default() })
+                .await?;
         let sample = SampleRepository::new(&[("README.md", "read me\n"), ("src/lib.txt", "old\n")])?;
         sample.write_script(SCRIPT)?;
         let mut stage = Self {
@@ -72,7 +77,9 @@ impl FilledHome {
         self.import("old", &["An old one"]).await?;
         self.docket_output(&["archive", "--older-than", "0h"]).await?;
         self.import("todo", &[TITLE, "Another"]).await?;
-        for line in self.docket_output(&["ps", "--json", "--batch", "todo", "--sort", "oldest"]).await?.lines() {
+        for line in
+            self.docket_output(&["ps", "--json", "--batch", "todo", "--sort", "oldest"]).await?.lines()
+        {
             let row = parse_row(line)?;
             ensure!(row["state"] == "completed", "{row}");
             self.tasks.push(row["id"].as_str().context("an id")?.to_owned());
@@ -80,7 +87,8 @@ impl FilledHome {
         }
         let (repo, script) = (self.repo_path()?, self.write_script()?);
         let task = [TITLE, "--repo", &repo, "--model", "scripted:s", "--script", &script];
-        self.docket_output(&[&["schedule", "add", "nightly", "--cron", "0 3 * * *"][..], &task].concat()).await?;
+        self.docket_output(&[&["schedule", "add", "nightly", "--cron", "0 3 * * *"][..], &task].concat())
+            .await?;
         self.docket_output(&["limit", "set", "openai", "--requests", "50/m", "--tokens", "40000/m"]).await?;
         self.docket_output(&[
             "token",
@@ -120,8 +128,9 @@ impl FilledHome {
     pub(super) async fn submit_waiting_task(&self) -> Result<String> {
         let (repo, script) = (self.repo_path()?, self.write_script()?);
         let task = [TITLE, "--repo", &repo, "--model", "scripted:s", "--script", &script];
-        let said =
-            self.docket_output(&[&["submit", "--json", "--at", "2199-01-01T00:00:00Z"][..], &task].concat()).await?;
+        let said = self
+            .docket_output(&[&["submit", "--json", "--at", "2199-01-01T00:00:00Z"][..], &task].concat())
+            .await?;
         Ok(parse_row(&said)?["id"].as_str().context("an id")?.to_owned())
     }
 

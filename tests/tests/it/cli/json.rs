@@ -226,7 +226,8 @@ async fn every_scriptable_command_supports_json() -> Result<()> {
     // A backlog that is taken in, and not a run.
     let backlog = [&["import", &one, "--repo", repo][..], &model, &["--json"]].concat();
     faults.extend(
-        json_fault(Said, &stage.coordinator.run_docket(&backlog).await?).map(|fault| format!("import: {fault}")),
+        json_fault(Said, &stage.coordinator.run_docket(&backlog).await?)
+            .map(|fault| format!("import: {fault}")),
     );
     ensure!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 
@@ -234,7 +235,9 @@ async fn every_scriptable_command_supports_json() -> Result<()> {
     let known: Vec<&str> =
         tried.chain(EXCUSED.map(|(page, _)| page)).chain(ELSEWHERE.map(|(page, ..)| page)).collect();
     let env = [("DOCKET_HOME", stage.coordinator.home().as_os_str())];
-    let pages = run_program(TestProgram::Docket, stage.folder.path(), &env, &["man", man, "--json"]).await?.into_stdout()?;
+    let pages = run_program(TestProgram::Docket, stage.folder.path(), &env, &["man", man, "--json"])
+        .await?
+        .into_stdout()?;
     let pages: Vec<String> = serde_json::from_value(parse_row(&pages)?["pages"].clone())?;
     let pages: BTreeSet<&str> = pages.iter().map(|page| page.trim_end_matches(".1")).collect();
     let all: BTreeSet<&str> = known.iter().copied().collect();

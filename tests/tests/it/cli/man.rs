@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ffi::OsStr};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{TestProgram, run_program, print_notice};
+use docket_tests::system::{TestProgram, print_notice, run_program};
 
 use super::home::parse_row;
 
@@ -13,7 +13,9 @@ async fn every_command_has_a_valid_man_page() -> Result<()> {
     let (home, pages) = (folder.path().join("home"), folder.path().join("man1"));
     let pages_arg = pages.to_str().context("UTF-8")?;
     let env = [("DOCKET_HOME", home.as_os_str())];
-    let said = run_program(TestProgram::Docket, folder.path(), &env, &["man", pages_arg, "--json"]).await?.into_stdout()?;
+    let said = run_program(TestProgram::Docket, folder.path(), &env, &["man", pages_arg, "--json"])
+        .await?
+        .into_stdout()?;
     let told: BTreeSet<String> = serde_json::from_value(parse_row(&said)?["pages"].clone())?;
     let files = std::fs::read_dir(&pages)?.map(|file| Ok(file?.file_name().to_string_lossy().into_owned()));
     let files = files.collect::<Result<BTreeSet<String>>>()?;
@@ -48,7 +50,10 @@ async fn every_command_has_a_valid_man_page() -> Result<()> {
     ensure!(seen == files, "pages of no command: {:?}", files.difference(&seen));
 
     let groff = folder.path().join("docket.1");
-    std::fs::write(&groff, run_program(TestProgram::Docket, folder.path(), &env, &["man"]).await?.into_stdout()?)?;
+    std::fs::write(
+        &groff,
+        run_program(TestProgram::Docket, folder.path(), &env, &["man"]).await?.into_stdout()?,
+    )?;
     let mut read = 0;
     for page in files.iter().map(|page| pages.join(page)).chain([groff]) {
         let args: [&OsStr; 5] =

@@ -4,7 +4,9 @@
 use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{FinishedProcess, SampleRepository, TestProgram, docket_binary, acquire_scenario_slot, run_program};
+use docket_tests::system::{
+    FinishedProcess, SampleRepository, TestProgram, acquire_scenario_slot, docket_binary, run_program,
+};
 
 /// Lines and bytes are written by different functions.
 const COMMANDS: [&str; 2] = ["man pages --json", "completions bash"];
@@ -53,7 +55,8 @@ text = "BLOCKED: which port?"
     let told = told.with_context(|| format!("{ended:?}"))?;
     let diff = told.split('`').nth(1).and_then(|command| command.strip_prefix("docket diff "));
     let run_id = diff.with_context(|| format!("{told} names no `docket diff`"))?;
-    let patch = run_program(TestProgram::Docket, home.path(), &env, &["diff", run_id]).await?.into_stdout()?;
+    let patch =
+        run_program(TestProgram::Docket, home.path(), &env, &["diff", run_id]).await?.into_stdout()?;
     ensure!(patch.contains("one.txt"), "{patch}");
     Ok(())
 }

@@ -21,7 +21,8 @@ async fn progress_is_shown_only_on_a_terminal() -> Result<()> {
     let _room = acquire_scenario_slot().await;
     let stage = FilledHome::new().await?;
     let (home, run) = (stage.coordinator.home(), stage.runs[0].as_str());
-    let (repo, script, more) = (stage.repo_path()?, stage.write_script()?, stage.write_backlog("more", &[TITLE, "b", "c"])?);
+    let (repo, script, more) =
+        (stage.repo_path()?, stage.write_script()?, stage.write_backlog("more", &[TITLE, "b", "c"])?);
     let file = |name: &str| stage.folder.path().join(name).display().to_string();
     let (exported, copy) = (file("run.docket"), file("copy.db"));
     let elsewhere = file("elsewhere");
@@ -36,8 +37,8 @@ async fn progress_is_shown_only_on_a_terminal() -> Result<()> {
         (&import, "tasks"),
         (&["db", "backup", &copy], "B/s"),
         (&["--home", &elsewhere, "db", "rebuild"], "streams"),
-        (&["--home", &elsewhere, "db", "restore", &copy], "looked through"),
-        (&["gc"], "the log is read"),
+        (&["--home", &elsewhere, "db", "restore", &copy], "checking and copying"),
+        (&["gc"], "reading blob references"),
         (&["archive", "--older-than", "90d"], "tasks"),
         (&["cost", "--batch", "todo"], "runs"),
         (&["metrics", "--scripted"], "tasks"),

@@ -15,7 +15,8 @@ const COLUMNS: &str =
 async fn tables_fit_the_terminal_and_are_complete_in_a_pipe() -> Result<()> {
     let _room = acquire_scenario_slot().await;
     let stage = FilledHome::new().await?;
-    let (repo, script, more) = (stage.repo_path()?, stage.write_script()?, stage.write_backlog("more", &[TITLE])?);
+    let (repo, script, more) =
+        (stage.repo_path()?, stage.write_script()?, stage.write_backlog("more", &[TITLE])?);
     let (first, second, run) = (&stage.tasks[0], &stage.tasks[1], &stage.runs[0]);
     let both = format!("{first},{second}");
     let model = ["--model", "scripted:s", "--script", &script];
@@ -24,7 +25,7 @@ async fn tables_fit_the_terminal_and_are_complete_in_a_pipe() -> Result<()> {
     let tables: [(&[&str], &[&str]); 23] = [
         (&["ps"], &[TITLE, &first[28..], &run[28..]]),
         (&["ps", "--columns", COLUMNS], &[TITLE, &first[28..], &run[28..], "scripted:s", "todo"]),
-        (&["workers"], &["NAME", "HEARD OF"]),
+        (&["workers"], &["NAME", "LAST SEEN"]),
         (&["queue"], &["default", "OLDEST"]),
         (&["batch"], &["todo", "old"]),
         (&["batch", "todo"], &["2 completed"]),

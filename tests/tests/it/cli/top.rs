@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::{
-    CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, Signal, WorkerProcess, WorkerOptions, acquire_scenario_slot, send_signal, wait_until,
+    CoordinatorProcess, LeaseDuration, SampleRepository, Signal, StoreLocation, WorkerOptions, WorkerProcess,
+    acquire_scenario_slot, send_signal, wait_until,
 };
 
 use super::home::parse_row;
@@ -39,7 +40,8 @@ impl TopFixture {
         let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
         let sample = SampleRepository::new(&[("README.md", "read me\n")])?;
         let worker =
-            WorkerProcess::start(&coordinator, &WorkerOptions { slots: 2, ..WorkerOptions::default() }).await?;
+            WorkerProcess::start(&coordinator, &WorkerOptions { slots: 2, ..WorkerOptions::default() })
+                .await?;
         Ok(Self { coordinator, sample, worker })
     }
 
@@ -50,13 +52,15 @@ impl TopFixture {
         let args = ["submit", title, "--json", "--repo", repo, "--model", "scripted:s", "--script", script];
         // On a busy machine the long ones must not come to the end of the usual number of turns.
         let args = [&args[..], &["--turns", "200"]].concat();
-        let said = self.coordinator.run_docket(&[&args[..], &["--queue", queue]].concat()).await?.into_stdout()?;
+        let said =
+            self.coordinator.run_docket(&[&args[..], &["--queue", queue]].concat()).await?.into_stdout()?;
         Ok(parse_row(&said)?["id"].as_str().context("an id")?.to_owned())
     }
 
     async fn wait_until_running(&self, task: &str) -> Result<()> {
         wait_until("a running task", async || {
-            let said = self.coordinator.run_docket(&["show", task, "--json"]).await.ok()?.into_stdout().ok()?;
+            let said =
+                self.coordinator.run_docket(&["show", task, "--json"]).await.ok()?.into_stdout().ok()?;
             (parse_row(&said).ok()?["state"] == "running").then_some(())
         })
         .await
@@ -81,7 +85,10 @@ async fn top_shows_queues_workers_and_runs_and_restores_the_terminal() -> Result
     let mut top = house.open_top()?;
     let screen =
         top.wait_for_texts(&["Running", "Walk the long way round", "Sweep the yard", "Queues", "Workers"])?;
-    ensure!(top.screen_state().alternate_screen() && top.screen_state().hide_cursor() && !top.is_cooked()?, "it is taken");
+    ensure!(
+        top.screen_state().alternate_screen() && top.screen_state().hide_cursor() && !top.is_cooked()?,
+        "it is taken"
+    );
     for part in [&running[28..], "2 running", "1 available", "2 of 2 busy", "roads", "yards", "q quit"] {
         ensure!(screen.contains(part), "no `{part}` in\n{screen}");
     }

@@ -16,20 +16,21 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::{ChildView, TaskView},
     ids::{QueueName, Seq, StreamId, TaskId, TreeHash},
     run::RunEvent,
     task::{SettingsPatch, TaskSpec, TaskState},
-    api::{ChildView, TaskView},
 };
 use docket_tests::{
     model_server::ModelServer,
     pg_cluster::PostgresCluster,
     system::{
-        RepeatedWork, RecordedAppend, CoordinatorProcess, RunHistory, WAIT_MAX, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot, print_notice,
+        CoordinatorProcess, LeaseDuration, RecordedAppend, RepeatedWork, RunHistory, SampleRepository,
+        StoreLocation, WAIT_MAX, WorkerOptions, WorkerProcess, acquire_scenario_slot, print_notice,
     },
 };
 use docket_worker::{
-    bootstrap::{FailpointTiming, FailpointTarget, Failpoint},
+    bootstrap::{Failpoint, FailpointTarget, FailpointTiming},
     model::{ModelProvider, ScriptedModel},
 };
 use tokio::task::JoinSet;
@@ -182,7 +183,8 @@ struct DelegatingRun {
 const REACT: DelegatingRun = DelegatingRun { engine: "react", parent: PARENT, children: 2, put_back: 0 };
 
 /// A child of the executor of a `review` run.
-const REVIEW: DelegatingRun = DelegatingRun { engine: "review", parent: REVIEW_PARENT, children: 1, put_back: 0 };
+const REVIEW: DelegatingRun =
+    DelegatingRun { engine: "review", parent: REVIEW_PARENT, children: 1, put_back: 0 };
 
 /// Children of roles of the other engines that give work away.
 const OTHERS: [DelegatingRun; 3] = [
@@ -235,7 +237,8 @@ async fn play_undisturbed(family: DelegatingRun) -> Result<UndisturbedFamily> {
     let queue: QueueName = "undisturbed".parse()?;
     let options = WorkerOptions { queue: Some(queue.clone()), ..WorkerOptions::default() };
     let worker = WorkerProcess::start(&coordinator, &options).await?;
-    let task = coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::OpenAi, "parent")).await?;
+    let task =
+        coordinator.submit_like(&spec, &queue, server.model_ref(ModelProvider::OpenAi, "parent")).await?;
     let view = coordinator.wait_until_ended(task).await.with_context(|| worker.log_tail())?;
     let histories = family_histories(&coordinator, &view, family).await?;
     // What children answered is written by the coordinator: no worker is there to die.
@@ -256,7 +259,11 @@ async fn play_undisturbed(family: DelegatingRun) -> Result<UndisturbedFamily> {
 }
 
 /// The logs of the parent and of its children, each of which must have ended well by its first run.
-async fn family_histories(coordinator: &CoordinatorProcess, view: &TaskView, family: DelegatingRun) -> Result<Vec<RunHistory>> {
+async fn family_histories(
+    coordinator: &CoordinatorProcess,
+    view: &TaskView,
+    family: DelegatingRun,
+) -> Result<Vec<RunHistory>> {
     let run = view.task.last_run.context("a run")?;
     let children = coordinator.client().list_children(run).await?.children;
     let mut all = Vec::new();
@@ -381,11 +388,19 @@ async fn play_crash(
         let (view, kills) = played?;
         let all = family_histories(&host, &view, family).await?;
         let parent = all.first().context("a parent")?;
-        ensure!(parent.final_tree() == Some(whole.tree), "another tree than undisturbed: {}", parent.format_kinds());
+        ensure!(
+            parent.final_tree() == Some(whole.tree),
+            "another tree than undisturbed: {}",
+            parent.format_kinds()
+        );
         for (history, answered) in all.iter().zip(&whole.answered) {
             let kinds = || history.format_kinds();
             ensure!(history.count_kind("ModelAnswered") == *answered, "answers lost or doubled: {}", kinds());
-            ensure!(history.count_kind("RunStarted") == 1 && history.count_kind("RunEnded") == 1, "{}", kinds());
+            ensure!(
+                history.count_kind("RunStarted") == 1 && history.count_kind("RunEnded") == 1,
+                "{}",
+                kinds()
+            );
             let RepeatedWork { model_calls, batches } = history.repeated_work()?;
             let recoveries = history.count_kind("RunRecovered").max(1);
             ensure!(
@@ -396,7 +411,11 @@ async fn play_crash(
             history.verify(host.client()).await?;
         }
         for kind in ["Delegated", "ChildAnswered"] {
-            ensure!(parent.count_kind(kind) + 1 == all.len(), "{kind} lost or doubled: {}", parent.format_kinds());
+            ensure!(
+                parent.count_kind(kind) + 1 == all.len(),
+                "{kind} lost or doubled: {}",
+                parent.format_kinds()
+            );
         }
         let died = match crash.victim {
             _ if crash.when == FailpointTiming::After && whole.ends.contains(&crash.seq) => true,
@@ -501,15 +520,23 @@ async fn play_on_coordinator(
     let Some(own) = own else { return play_crash((whole, family), crash, shared, spec).await.map(drop) };
     let lease = LeaseDuration::Short;
     let host = match crash.victim {
-        Victim::Unanswered => CoordinatorProcess::start_with_crash_before_reply(own, lease, crash.seq).await?,
-        Victim::Run | Victim::Supervisor | Victim::Coordinator => CoordinatorProcess::start(own, lease).await?,
+        Victim::Unanswered => {
+            CoordinatorProcess::start_with_crash_before_reply(own, lease, crash.seq).await?
+        }
+        Victim::Run | Victim::Supervisor | Victim::Coordinator => {
+            CoordinatorProcess::start(own, lease).await?
+        }
     };
     let spec = submit_template(&host, family).await?;
     let host = play_crash((whole, family), crash, Arc::new(host), &spec).await?;
     Arc::into_inner(host).context("nobody else has it")?.end_and_check().await
 }
 
-async fn sweep_family(family: DelegatingRun, deaths: CrashSelection, cluster: Option<&PostgresCluster>) -> Result<()> {
+async fn sweep_family(
+    family: DelegatingRun,
+    deaths: CrashSelection,
+    cluster: Option<&PostgresCluster>,
+) -> Result<()> {
     let whole = Arc::new(play_undisturbed(family).await?);
     ensure!(!whole.delegated.is_empty() && whole.seqs.len() > 8, "{:?}", whole.seqs);
     let shared = Arc::new(CoordinatorProcess::start(new_place(cluster).await?, LeaseDuration::Short).await?);

@@ -3,10 +3,14 @@
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::ids::QueueName;
 use docket_tests::system::{
-    CoordinatorProcess, LeaseDuration, StoreLocation, Signal, SmallDisk, WorkerProcess, WorkerOptions, print_notice, poll_until, send_signal,
+    CoordinatorProcess, LeaseDuration, Signal, SmallDisk, StoreLocation, WorkerOptions, WorkerProcess,
+    poll_until, print_notice, send_signal,
 };
 
-use super::reference_run::{check_history_without_message, completed_history, start_model_server, sleep_point, reference_run, submit_reference_task, submit_template};
+use super::reference_run::{
+    check_history_without_message, completed_history, reference_run, sleep_point, start_model_server,
+    submit_reference_task, submit_template,
+};
 
 /// Room for a log of one run, and little more, in MiB.
 const ROOM: u32 = 16;
@@ -16,13 +20,16 @@ pub(crate) async fn check_full_disk() -> Result<()> {
         Ok(disk) => disk,
         Err(error) => {
             let root = nix::unistd::Uid::effective().is_root();
-            print_notice(&format!("no file system of its own can be mounted here ({error}); NOT tried: a full disk"));
+            print_notice(&format!(
+                "no file system of its own can be mounted here ({error}); NOT tried: a full disk"
+            ));
             ensure!(!root || std::env::var_os("CI").is_none(), "root in CI mounts: {error}");
             return Ok(());
         }
     };
     let story = reference_run().await?;
-    let mut coordinator = CoordinatorProcess::start_in(disk.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let mut coordinator =
+        CoordinatorProcess::start_in(disk.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
     let spec = submit_template(&coordinator).await?;
     let server = start_model_server().await?;
     let queue: QueueName = "full".parse()?;
@@ -34,8 +41,9 @@ pub(crate) async fn check_full_disk() -> Result<()> {
     };
     let mut worker = WorkerProcess::start(&coordinator, &options).await?;
     let task = submit_reference_task(&coordinator, &spec, &queue, &server).await?;
-    let asleep =
-        poll_until("a run process that sleeps", || worker.suspended_run()).await.with_context(|| worker.log_tail())?;
+    let asleep = poll_until("a run process that sleeps", || worker.suspended_run())
+        .await
+        .with_context(|| worker.log_tail())?;
     let run = coordinator.client().get_task(task).await?.task.last_run.context("a run")?;
     let before = coordinator.run_history(run).await?;
 
@@ -48,10 +56,7 @@ pub(crate) async fn check_full_disk() -> Result<()> {
         coordinator.process().wait().await?
     );
     ensure!(refused.code() == Some(1), "{refused:?}\n{}", coordinator.log_tail());
-    ensure!(
-        refused.stderr.lines().count() == 1 && refused.stderr.contains("no space left"),
-        "{refused:?}"
-    );
+    ensure!(refused.stderr.lines().count() == 1 && refused.stderr.contains("no space left"), "{refused:?}");
     send_signal(asleep, Signal::SIGCONT);
     // The run process cannot record its results, and says so before it gives up or waits.
     let said = poll_until("the worker's word on it", || {

@@ -3,20 +3,20 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::TaskView,
     ids::{QueueName, TaskId, TreeHash},
     run::RunEvent,
     task::{TaskSpec, TaskState},
-    api::TaskView,
 };
 use docket_tests::{
     model_server::ModelServer,
     system::{
-        RepeatedWork, RecordedAppend, CoordinatorProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, Signal, WorkerProcess, WorkerOptions, poll_until,
-        send_signal,
+        CoordinatorProcess, LeaseDuration, RecordedAppend, RepeatedWork, RunHistory, SampleRepository,
+        Signal, StoreLocation, WorkerOptions, WorkerProcess, poll_until, send_signal,
     },
 };
 use docket_worker::{
-    bootstrap::{FailpointTiming, FailpointTarget, Failpoint},
+    bootstrap::{Failpoint, FailpointTarget, FailpointTiming},
     model::{ModelProvider, ScriptedModel},
 };
 use tokio::sync::OnceCell;
@@ -175,7 +175,11 @@ impl ReferenceRun {
         });
         let told_at = *results.context("results of the turn that waits for words")?.seqs.start();
         let (history, model_calls) = Self::run_undisturbed(&coordinator, &spec, Some(told_at)).await?;
-        ensure!(history.envelopes[usize::try_from(told_at - 1)?].kind == "Told", "{}", history.format_kinds());
+        ensure!(
+            history.envelopes[usize::try_from(told_at - 1)?].kind == "Told",
+            "{}",
+            history.format_kinds()
+        );
         let tree = history.final_tree().context("a tree at the end")?;
         let silent_tree = silent.0.final_tree().context("a tree at the end")?;
         ensure!(silent_tree != tree, "the words make no difference");
@@ -226,7 +230,10 @@ impl ReferenceRun {
 }
 
 /// The history of a task that must be completed by its first run.
-pub(crate) async fn completed_history(coordinator: &CoordinatorProcess, view: &TaskView) -> Result<RunHistory> {
+pub(crate) async fn completed_history(
+    coordinator: &CoordinatorProcess,
+    view: &TaskView,
+) -> Result<RunHistory> {
     let task = &view.task;
     let history = coordinator.run_history(task.last_run.context("a run")?).await?;
     ensure!(
@@ -274,7 +281,11 @@ pub(crate) async fn check_history(
 }
 
 /// [`check`] for a run that nobody said the words to.
-pub(crate) async fn check_history_without_message(story: &ReferenceRun, coordinator: &CoordinatorProcess, history: &RunHistory) -> Result<()> {
+pub(crate) async fn check_history_without_message(
+    story: &ReferenceRun,
+    coordinator: &CoordinatorProcess,
+    history: &RunHistory,
+) -> Result<()> {
     let kinds = || history.format_kinds();
     ensure!(history.final_tree() == Some(story.silent_tree), "another tree than undisturbed: {}", kinds());
     ensure!(history.count_kind("RunStarted") == 1 && history.count_kind("RunEnded") == 1, "{}", kinds());

@@ -20,13 +20,14 @@ use docket_schema::{
 use docket_tests::{
     model_server::ModelServer,
     pg_cluster::PostgresCluster,
-    system::{
-        RepeatedWork, RecordedAppend, CoordinatorProcess, RunHistory, WAIT_MAX, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot, print_notice,
-    },
     scripted_talks::{idle_team_talks, role_talk},
+    system::{
+        CoordinatorProcess, LeaseDuration, RecordedAppend, RepeatedWork, RunHistory, SampleRepository,
+        StoreLocation, WAIT_MAX, WorkerOptions, WorkerProcess, acquire_scenario_slot, print_notice,
+    },
 };
 use docket_worker::{
-    bootstrap::{FailpointTiming, FailpointTarget, Failpoint},
+    bootstrap::{Failpoint, FailpointTarget, FailpointTiming},
     model::{ModelProvider, ScriptedModel},
 };
 use tokio::task::JoinSet;
@@ -289,7 +290,11 @@ async fn start_model_server(script: &str) -> Result<ModelServer> {
     Ok(ModelServer::start(ScriptedModel::parse(script.as_bytes())?).await?)
 }
 
-async fn play_undisturbed(coordinator: &CoordinatorProcess, spec: &TaskSpec, script: &str) -> Result<UndisturbedRoleRun> {
+async fn play_undisturbed(
+    coordinator: &CoordinatorProcess,
+    spec: &TaskSpec,
+    script: &str,
+) -> Result<UndisturbedRoleRun> {
     let (server, queue) =
         (start_model_server(script).await?, format!("{}-undisturbed", spec.engine).parse::<QueueName>()?);
     let options = WorkerOptions { queue: Some(queue.clone()), ..WorkerOptions::default() };
@@ -425,7 +430,8 @@ async fn sweep_lane(
     let mut all = SweepResult::default();
     for crash in crashes {
         let _permit = acquire_scenario_slot().await;
-        let played = Box::pin(play_crash(whole, *crash, RoleScenarioHost::Own(&mut host), (&spec, script))).await;
+        let played =
+            Box::pin(play_crash(whole, *crash, RoleScenarioHost::Own(&mut host), (&spec, script))).await;
         all.add(format!("{engine} {crash:?}"), played);
         if host.process().try_exit_status().is_some() {
             host.restart().await?;
@@ -440,7 +446,8 @@ pub(crate) async fn sweep_roles(cluster: Option<&PostgresCluster>) -> Result<()>
     let mut scenarios: JoinSet<Result<SweepResult>> = JoinSet::new();
     let mut hosts = Vec::new();
     for (turn, (engine, script)) in engine_scripts().into_iter().enumerate() {
-        let host = Arc::new(CoordinatorProcess::start(new_place(cluster).await?, LeaseDuration::Short).await?);
+        let host =
+            Arc::new(CoordinatorProcess::start(new_place(cluster).await?, LeaseDuration::Short).await?);
         let spec = Arc::new(submit_template(&host, engine).await?);
         let whole = Arc::new(play_undisturbed(&host, &spec, script).await?);
         ensure!(whole.seqs.len() > 10 && whole.concluded > 3, "{engine}: {:?}", whole.seqs);
@@ -456,15 +463,18 @@ pub(crate) async fn sweep_roles(cluster: Option<&PostgresCluster>) -> Result<()>
         let (of_coordinator, others): (Vec<RoleCrash>, Vec<RoleCrash>) =
             crashes.into_iter().partition(|(who, ..)| *who == Victim::Coordinator);
         let (own, of_lane) = (new_place(cluster).await?, Arc::clone(&whole));
-        scenarios
-            .spawn(async move { Box::pin(sweep_lane(own, &of_lane, &of_coordinator, (engine, script))).await });
+        scenarios.spawn(async move {
+            Box::pin(sweep_lane(own, &of_lane, &of_coordinator, (engine, script))).await
+        });
         for crash in others {
             let permit = acquire_scenario_slot().await;
             let (whole, host, spec) = (Arc::clone(&whole), Arc::clone(&host), Arc::clone(&spec));
             scenarios.spawn(async move {
                 let _permit = permit;
                 let mut all = SweepResult::default();
-                let played = Box::pin(play_crash(&whole, crash, RoleScenarioHost::Shared(&host), (&spec, script))).await;
+                let played =
+                    Box::pin(play_crash(&whole, crash, RoleScenarioHost::Shared(&host), (&spec, script)))
+                        .await;
                 all.add(format!("{engine} {crash:?}"), played);
                 Ok(all)
             });

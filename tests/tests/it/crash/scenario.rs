@@ -3,17 +3,21 @@
 use std::{collections::HashSet, sync::Arc};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use docket_schema::{ids::QueueName, task::TaskSpec, api::TaskView};
+use docket_schema::{api::TaskView, ids::QueueName, task::TaskSpec};
 use docket_tests::{
     pg_cluster::PostgresCluster,
     system::{
-        CoordinatorProcess, WAIT_MAX, LeaseDuration, StoreLocation, Signal, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot, print_notice, send_signal,
+        CoordinatorProcess, LeaseDuration, Signal, StoreLocation, WAIT_MAX, WorkerOptions, WorkerProcess,
+        acquire_scenario_slot, fresh_database, print_notice, send_signal,
     },
 };
-use docket_worker::bootstrap::{FailpointTiming, FailpointTarget, Failpoint};
+use docket_worker::bootstrap::{Failpoint, FailpointTarget, FailpointTiming};
 use tokio::task::JoinSet;
 
-use super::reference_run::{ReferenceRun, WORDS, check_history, completed_history, start_model_server, sleep_point, reference_run, submit_reference_task, submit_template};
+use super::reference_run::{
+    ReferenceRun, WORDS, check_history, completed_history, reference_run, sleep_point, start_model_server,
+    submit_reference_task, submit_template,
+};
 
 /// Epochs for which the words' place is told to the workers: one kill makes two, and a machine that
 /// is so slow that a lease expires meanwhile makes another.
@@ -51,7 +55,8 @@ pub(crate) struct BoundaryCrash {
 /// Every boundary of the story, for one victim.
 pub(crate) fn all_crashes(story: &ReferenceRun, victim: Victim) -> Vec<BoundaryCrash> {
     let sides = [FailpointTiming::Before, FailpointTiming::After];
-    let places = (0..story.appends.len()).flat_map(|append| sides.map(|when| BoundaryCrash { victim, append, when }));
+    let places =
+        (0..story.appends.len()).flat_map(|append| sides.map(|when| BoundaryCrash { victim, append, when }));
     places.collect()
 }
 
@@ -64,7 +69,9 @@ pub(crate) fn unanswered_crashes(story: &ReferenceRun) -> Vec<BoundaryCrash> {
         seen.insert(kinds)
     };
     let appends = (0..story.appends.len()).filter(|append| kind(*append));
-    appends.map(|append| BoundaryCrash { victim: Victim::Unanswered, append, when: FailpointTiming::After }).collect()
+    appends
+        .map(|append| BoundaryCrash { victim: Victim::Unanswered, append, when: FailpointTiming::After })
+        .collect()
 }
 
 impl BoundaryCrash {
@@ -88,7 +95,8 @@ impl BoundaryCrash {
 
     /// A recovery is an event more before the words, but for a run that had not begun.
     fn sleep_points(self, story: &ReferenceRun) -> Vec<Failpoint> {
-        let anew = self.append == 0 && self.when == FailpointTiming::Before && self.victim != Victim::Coordinator;
+        let anew =
+            self.append == 0 && self.when == FailpointTiming::Before && self.victim != Victim::Coordinator;
         let recoveries = |epoch: u64| epoch - 1 - u64::from(anew && epoch > 1);
         (1..=EPOCHS_MAX).map(|epoch| sleep_point(story.told_at + recoveries(epoch), epoch)).collect()
     }
@@ -186,7 +194,12 @@ impl ScenarioRun {
 
 /// Plays one scenario on `host` and checks all that must hold after it. Gives the host back, and
 /// whether a lease was lost that nobody's death explains.
-async fn play_crash(story: &'static ReferenceRun, crash: BoundaryCrash, host: ScenarioHost, spec: &TaskSpec) -> Result<(ScenarioHost, bool)> {
+async fn play_crash(
+    story: &'static ReferenceRun,
+    crash: BoundaryCrash,
+    host: ScenarioHost,
+    spec: &TaskSpec,
+) -> Result<(ScenarioHost, bool)> {
     let server = start_model_server().await?;
     let queue = crash.queue()?;
     let failpoints = crash.failpoints(story, host.get().pid());
@@ -204,7 +217,9 @@ async fn play_crash(story: &'static ReferenceRun, crash: BoundaryCrash, host: Sc
         let epochs = view.task.epoch.0;
         match crash.victim {
             Victim::Run | Victim::Supervisor if crash.is_at_the_end(story) => {}
-            Victim::Run | Victim::Supervisor => ensure!(epochs > 1, "nobody died: {}", history.format_kinds()),
+            Victim::Run | Victim::Supervisor => {
+                ensure!(epochs > 1, "nobody died: {}", history.format_kinds())
+            }
             Victim::Unanswered => ensure!(play.kills == 1, "nobody died"),
             Victim::Coordinator => ensure!(play.kills == 1 || crash.is_at_the_end(story), "nobody died"),
         }
@@ -232,12 +247,19 @@ pub(crate) async fn sweep(crashes: Vec<BoundaryCrash>, cluster: Option<&Postgres
             let _permit = permit;
             let played = async {
                 match own {
-                    None => play_crash(story, crash, ScenarioHost::Shared(shared), &spec).await.map(|(_, stalled)| stalled),
+                    None => play_crash(story, crash, ScenarioHost::Shared(shared), &spec)
+                        .await
+                        .map(|(_, stalled)| stalled),
                     Some(place) => {
                         let lease = LeaseDuration::Short;
                         let coordinator = match crash.victim {
                             Victim::Unanswered => {
-                                CoordinatorProcess::start_with_crash_before_reply(place, lease, crash.crash_seq(story)).await?
+                                CoordinatorProcess::start_with_crash_before_reply(
+                                    place,
+                                    lease,
+                                    crash.crash_seq(story),
+                                )
+                                .await?
                             }
                             Victim::Run | Victim::Supervisor | Victim::Coordinator => {
                                 CoordinatorProcess::start(place, lease).await?
@@ -245,7 +267,8 @@ pub(crate) async fn sweep(crashes: Vec<BoundaryCrash>, cluster: Option<&Postgres
                         };
                         let coordinator = Box::new(coordinator);
                         let spec = submit_template(&coordinator).await?;
-                        let (host, stalled) = play_crash(story, crash, ScenarioHost::Own(coordinator), &spec).await?;
+                        let (host, stalled) =
+                            play_crash(story, crash, ScenarioHost::Own(coordinator), &spec).await?;
                         if let ScenarioHost::Own(coordinator) = host {
                             coordinator.end_and_check().await?;
                         }
@@ -260,7 +283,9 @@ pub(crate) async fn sweep(crashes: Vec<BoundaryCrash>, cluster: Option<&Postgres
     while let Some(joined) = scenarios.join_next().await {
         match joined.context("a scenario panicked")? {
             (_, Ok(stalled)) => stalls += usize::from(stalled),
-            (crash, Err(error)) => failed.push(format!("{crash:?} at seq {}: {error:?}", crash.crash_seq(story))),
+            (crash, Err(error)) => {
+                failed.push(format!("{crash:?} at seq {}: {error:?}", crash.crash_seq(story)))
+            }
         }
     }
     print_notice(&format!("{count} boundaries; {stalls} leases lost beside the kills"));

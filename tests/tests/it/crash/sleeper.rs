@@ -6,13 +6,17 @@ use docket_schema::ids::QueueName;
 use docket_tests::{
     pg_cluster::PostgresCluster,
     system::{
-        CoordinatorProcess, LeaseDuration, Signal, WorkerProcess, WorkerOptions, fresh_database, is_running, print_notice, poll_until, send_signal,
+        CoordinatorProcess, LeaseDuration, Signal, WorkerOptions, WorkerProcess, fresh_database, is_running,
+        poll_until, print_notice, send_signal,
     },
 };
 
 use super::{
+    reference_run::{
+        check_history_without_message, completed_history, reference_run, sleep_point, start_model_server,
+        submit_reference_task, submit_template,
+    },
     scenario::new_place,
-    reference_run::{check_history_without_message, completed_history, start_model_server, sleep_point, reference_run, submit_reference_task, submit_template},
 };
 
 /// The append before which the first worker falls asleep: its results are in hand, not yet recorded.
@@ -43,9 +47,12 @@ pub(crate) async fn check_sleeper_wakes(wakes: WakeTime, cluster: Option<&Postgr
     let spec = submit_template(&coordinator).await?;
     let server = start_model_server().await?;
     let queue: QueueName = "sleep".parse()?;
-    let mut first = WorkerProcess::start(&coordinator, &sleeper_options(&queue, Some((start(ASLEEP_AT), 1)))).await?;
+    let mut first =
+        WorkerProcess::start(&coordinator, &sleeper_options(&queue, Some((start(ASLEEP_AT), 1)))).await?;
     let task = submit_reference_task(&coordinator, &spec, &queue, &server).await?;
-    let asleep = poll_until("a run process that sleeps", || first.suspended_run()).await.with_context(|| first.log_tail())?;
+    let asleep = poll_until("a run process that sleeps", || first.suspended_run())
+        .await
+        .with_context(|| first.log_tail())?;
     send_signal(first.pid(), Signal::SIGSTOP);
 
     let waits = (wakes == WakeTime::InTheMiddle).then(|| (start(WAIT_AT) + 1, 2));
@@ -68,7 +75,8 @@ pub(crate) async fn check_sleeper_wakes(wakes: WakeTime, cluster: Option<&Postgr
     send_signal(first.pid(), Signal::SIGCONT);
     let log = "end=lease lost";
     let told =
-        poll_until("the supervisor's word on it", || first.process().read_log().contains(log).then_some(())).await;
+        poll_until("the supervisor's word on it", || first.process().read_log().contains(log).then_some(()))
+            .await;
     told.with_context(|| first.log_tail())?;
     let after = coordinator.run_history(run).await?;
     ensure!(before.envelopes == after.envelopes, "a sleeper wrote: {}", after.format_kinds());
@@ -82,7 +90,11 @@ pub(crate) async fn check_sleeper_wakes(wakes: WakeTime, cluster: Option<&Postgr
     let taken_over = history.envelopes.iter().skip_while(|event| event.kind != "RunRecovered");
     ensure!(taken_over.clone().count() > 1, "{}", history.format_kinds());
     let epoch = view.task.epoch;
-    ensure!(taken_over.clone().all(|event| event.epoch == epoch && epoch.0 > 1), "{}", history.format_kinds());
+    ensure!(
+        taken_over.clone().all(|event| event.epoch == epoch && epoch.0 > 1),
+        "{}",
+        history.format_kinds()
+    );
     first.drain().await?;
     second.drain().await?;
     coordinator.end_and_check().await
@@ -98,8 +110,9 @@ pub(crate) async fn check_database_restarts(cluster: &mut PostgresCluster) -> Re
     let seq = *story.appends[ASLEEP_AT].seqs.start();
     let worker = WorkerProcess::start(&coordinator, &sleeper_options(&queue, Some((seq, 1)))).await?;
     let task = submit_reference_task(&coordinator, &spec, &queue, &server).await?;
-    let asleep =
-        poll_until("a run process that sleeps", || worker.suspended_run()).await.with_context(|| worker.log_tail())?;
+    let asleep = poll_until("a run process that sleeps", || worker.suspended_run())
+        .await
+        .with_context(|| worker.log_tail())?;
     if !tokio::task::block_in_place(|| cluster.restart())? {
         print_notice("the server at DATABASE_URL is not ours to restart: the run goes on without that");
     }

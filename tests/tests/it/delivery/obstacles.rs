@@ -6,11 +6,11 @@ use std::{ffi::OsStr, fs};
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::{
     pg_cluster::PostgresCluster,
-    system::{StoreLocation, fresh_database, acquire_scenario_slot, wait_until},
+    system::{StoreLocation, acquire_scenario_slot, fresh_database, wait_until},
 };
 use serde_json::Value;
 
-use super::scene::{EDIT, DeliveryFixture};
+use super::scene::{DeliveryFixture, EDIT};
 
 /// The task once its result was delivered so often.
 async fn wait_until_delivered(scene: &DeliveryFixture, id: &str, times: usize) -> Result<Value> {
@@ -208,7 +208,10 @@ async fn run_without_changes_delivers_nothing() -> Result<()> {
     let scene = DeliveryFixture::new()?;
     let bare = scene.add_remote().await?;
     let ran = scene.path_in("ran");
-    fs::write(scene.home_path().join("docket.toml"), format!("[delivery]\nhook = \"touch {}\"\n", ran.display()))?;
+    fs::write(
+        scene.home_path().join("docket.toml"),
+        format!("[delivery]\nhook = \"touch {}\"\n", ran.display()),
+    )?;
     let id = scene
         .submit_task(
             "after_end = \"repeat_last\"\n[[turns]]\ntext = \"There is nothing to do.\"\n",
@@ -216,9 +219,11 @@ async fn run_without_changes_delivers_nothing() -> Result<()> {
         )
         .await?;
     let up = scene.start_up().await?;
-    wait_until("word of it", async || scene.event_kinds(&id, "TaskNeeded").await.ok().filter(|kinds| kinds.len() == 1))
-        .await
-        .with_context(|| up.log_tail())?;
+    wait_until("word of it", async || {
+        scene.event_kinds(&id, "TaskNeeded").await.ok().filter(|kinds| kinds.len() == 1)
+    })
+    .await
+    .with_context(|| up.log_tail())?;
     let row = scene.task_row(&id).await?;
     ensure!(row["state"] == "completed" && row["delivery"]["delivered"] == serde_json::json!([]), "{row}");
     for repo in [scene.repo_path(), bare] {
@@ -248,7 +253,10 @@ async fn failing_hook_is_retried_and_slow_hook_blocks_no_other_delivery() -> Res
     fs::write(scene.home_path().join("docket.toml"), format!("[delivery]\nhook = \"{hook}\"\n"))?;
     let slow = scene.submit_task(EDIT, &["--branch", "slow"]).await?;
     let up = scene.start_up().await?;
-    wait_until("the slow one's branch", async || scene.git_output(&["rev-parse", "--verify", "slow"]).await.ok()).await?;
+    wait_until("the slow one's branch", async || {
+        scene.git_output(&["rev-parse", "--verify", "slow"]).await.ok()
+    })
+    .await?;
     let flaky = scene.submit_task(EDIT, &["--branch", "flaky"]).await?;
     let row = wait_until("the hook that fails", async || {
         // What the task says is read before what its log says.
@@ -259,7 +267,10 @@ async fn failing_hook_is_retried_and_slow_hook_blocks_no_other_delivery() -> Res
     });
     let row = row.await.with_context(|| up.log_tail())?;
     ensure!(row["state"] == "completed", "the delivery stands: {row}");
-    for told in [scene.run_docket(&["ps"]).await?.into_stdout()?, scene.run_docket(&["why", &flaky]).await?.into_stdout()?] {
+    for told in [
+        scene.run_docket(&["ps"]).await?.into_stdout()?,
+        scene.run_docket(&["why", &flaky]).await?.into_stdout()?,
+    ] {
         ensure!(told.contains("no network"), "{told}");
     }
     ensure!(scene.task_row(&slow).await?["delivery"]["hook"].is_null(), "the slow one is at it still");

@@ -3,9 +3,9 @@
 use std::{ffi::OsStr, fs};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{Signal, DocketTerminal, acquire_scenario_slot, send_signal, wait_until};
+use docket_tests::system::{DocketTerminal, Signal, acquire_scenario_slot, send_signal, wait_until};
 
-use super::scene::{EDIT, DeliveryFixture};
+use super::scene::{DeliveryFixture, EDIT};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn result_is_pushed_on_completion_without_running_repository_code() -> Result<()> {
@@ -86,7 +86,7 @@ async fn push_killed_after_taking_effect_is_detected_as_done() -> Result<()> {
     let row = scene.task_row(&id).await?;
     ensure!(row["delivery"]["begun"]["commit"] == commit.as_str(), "the intent was durable before: {row}");
     let shown = scene.run_docket(&["show", &id]).await?.into_stdout()?;
-    ensure!(shown.contains("its end is not known"), "{shown}");
+    ensure!(shown.contains("its outcome is unknown"), "{shown}");
 
     // This time by the person's own settings.
     let (own, through) = (scene.path_in("gitconfig"), scene.path_in("bin/own"));
@@ -213,7 +213,10 @@ async fn unreachable_remote_is_retried_across_restarts() -> Result<()> {
     // The feed goes on meanwhile, and what waits holds the place in it.
     let other = scene.submit_task(&EDIT.replace("new.txt", "other.txt"), &["--branch", "fix/other"]).await?;
     scene.wait_for_state(&other, "completed").await?;
-    wait_until("the other branch", async || scene.git_output(&["rev-parse", "--verify", "fix/other"]).await.ok()).await?;
+    wait_until("the other branch", async || {
+        scene.git_output(&["rev-parse", "--verify", "fix/other"]).await.ok()
+    })
+    .await?;
     up.kill().await?;
     fs::rename(&away, &bare)?;
     let up = scene.start_up().await?;
@@ -223,7 +226,10 @@ async fn unreachable_remote_is_retried_across_restarts() -> Result<()> {
     });
     let row = row.await.with_context(|| up.log_tail())?;
     let branch = row["delivery"]["delivered"][1]["branch"].as_str().context("a branch")?;
-    ensure!(scene.git_output_at(&bare, &["rev-parse", branch]).await? == scene.git_output(&["rev-parse", branch]).await?);
+    ensure!(
+        scene.git_output_at(&bare, &["rev-parse", branch]).await?
+            == scene.git_output(&["rev-parse", branch]).await?
+    );
     let kinds = ["TaskDelivered", "TaskDeliveryRequested", "TaskDelivered"];
     ensure!(scene.event_kinds(&id, "TaskDeliver").await? == kinds, "one intent, however often it was tried");
     Ok(())

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::{acquire_scenario_slot, wait_until};
 
-use super::scene::{EDIT, DeliveryFixture};
+use super::scene::{DeliveryFixture, EDIT};
 
 /// What the run does once it is told what is wrong; unless it is told, the script has no answer.
 const MENDED: &str = r#"
@@ -36,7 +36,10 @@ async fn rejected_result_is_continued_with_the_comment_and_delivered_on_top() ->
 
     let blank = scene.run_docket(&["reject", &id, "--comment", " "]).await?;
     ensure!(!blank.success() && blank.stderr.contains("comment"), "{blank:?}");
-    scene.run_docket(&["reject", &id, "--comment", "No: the file is to be named otherwise.txt"]).await?.into_stdout()?;
+    scene
+        .run_docket(&["reject", &id, "--comment", "No: the file is to be named otherwise.txt"])
+        .await?
+        .into_stdout()?;
     let row = delivered(2).await.with_context(|| up.log_tail())?;
     ensure!(row["run"] != first_run.as_str() && row["state"] == "completed", "{row}");
     ensure!(
@@ -102,6 +105,9 @@ async fn rejected_conflict_shows_the_model_upstream_changes() -> Result<()> {
         .with_context(|| up.log_tail())?;
     let merged = scene.git_output(&["show", "fix/it:a.txt"]).await?;
     ensure!(merged == super::scene::nine_lines("by the run", "by a person").trim_end(), "{merged}");
-    ensure!(scene.git_output(&["rev-parse", "fix/it^"]).await? == scene.git_output(&["rev-parse", "main"]).await?);
+    ensure!(
+        scene.git_output(&["rev-parse", "fix/it^"]).await?
+            == scene.git_output(&["rev-parse", "main"]).await?
+    );
     Ok(())
 }

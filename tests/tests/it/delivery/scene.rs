@@ -6,7 +6,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use docket_tests::system::{FinishedProcess, RunningProcess, SampleRepository, TestProgram, run_program, wait_until};
+use docket_tests::system::{
+    FinishedProcess, RunningProcess, SampleRepository, TestProgram, run_program, wait_until,
+};
 use serde_json::Value;
 
 /// Changes the ninth line of `a.txt`, and makes a file.
@@ -55,7 +57,11 @@ impl DeliveryFixture {
         self.run_docket_with(&[], args).await
     }
 
-    pub(super) async fn run_docket_with(&self, more: &[(&str, &OsStr)], args: &[&str]) -> Result<FinishedProcess> {
+    pub(super) async fn run_docket_with(
+        &self,
+        more: &[(&str, &OsStr)],
+        args: &[&str],
+    ) -> Result<FinishedProcess> {
         let home = self.home_path();
         let env = [&[("DOCKET_HOME", home.as_os_str())], more].concat();
         run_program(TestProgram::Docket, self.folder.path(), &env, args).await
@@ -67,7 +73,10 @@ impl DeliveryFixture {
     }
 
     pub(super) async fn git_output_at(&self, folder: &Path, args: &[&str]) -> Result<String> {
-        let said = run_program(TestProgram::Git, folder, &[], args).await?.into_stdout().with_context(|| format!("git {args:?}"))?;
+        let said = run_program(TestProgram::Git, folder, &[], args)
+            .await?
+            .into_stdout()
+            .with_context(|| format!("git {args:?}"))?;
         Ok(said.trim_end().to_owned())
     }
 
@@ -101,7 +110,12 @@ impl DeliveryFixture {
     }
 
     /// A batch with a task for each of these branches; their ids.
-    pub(super) async fn import_batch(&self, batch: &str, script: &str, branches: &[&str]) -> Result<Vec<String>> {
+    pub(super) async fn import_batch(
+        &self,
+        batch: &str,
+        script: &str,
+        branches: &[&str],
+    ) -> Result<Vec<String>> {
         let script = self.sample.write_script(script)?;
         let line = |branch: &&str| {
             serde_json::json!({ "text": format!("Do it on {branch}"), "branch": branch, "script": script })
@@ -112,7 +126,8 @@ impl DeliveryFixture {
         let (file, repo) = (file.display().to_string(), self.repo_path().display().to_string());
         let args = ["import", &file, "--batch", batch, "--repo", &repo, "--model", "scripted:x"];
         self.run_docket(&args).await?.into_stdout()?;
-        let rows = self.run_docket(&["ps", "--batch", batch, "--sort", "oldest", "--json"]).await?.into_stdout()?;
+        let rows =
+            self.run_docket(&["ps", "--batch", batch, "--sort", "oldest", "--json"]).await?.into_stdout()?;
         rows.lines().map(parse_id).collect()
     }
 

@@ -5,8 +5,11 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{ids::QueueName, task::TaskState};
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot},
-    scripted_talks::{VALID_PATCH, STALE_PATCH},
+    scripted_talks::{STALE_PATCH, VALID_PATCH},
+    system::{
+        CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+        acquire_scenario_slot,
+    },
 };
 use docket_worker::model::{ModelProvider, ScriptedModel};
 use serde_json::Value;
@@ -201,14 +204,22 @@ async fn invalid_plan_is_returned_once_and_then_asks_a_person() -> Result<()> {
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded" && played.count_gists("invalid") == 1, "{}", played.outcome);
-    let played = ArchitectScript { first: outside, second: "I would change a.py.", ..ArchitectScript::default() }.play().await?;
-    ensure!(played.count_gists("invalid \"plan\"") == 3 && count_answers(&played) == 3, "{:#?}", played.gists);
+    let played =
+        ArchitectScript { first: outside, second: "I would change a.py.", ..ArchitectScript::default() }
+            .play()
+            .await?;
+    ensure!(
+        played.count_gists("invalid \"plan\"") == 3 && count_answers(&played) == 3,
+        "{:#?}",
+        played.gists
+    );
     ensure!(
         played.outcome.starts_with("blocked: ") && played.outcome.contains("there is no JSON in it"),
         "{}",
         played.outcome
     );
-    let played = ArchitectScript { first: "BLOCKED: which of the two?", ..ArchitectScript::default() }.play().await?;
+    let played =
+        ArchitectScript { first: "BLOCKED: which of the two?", ..ArchitectScript::default() }.play().await?;
     ensure!(played.outcome == r#"blocked: {"text":"which of the two?"}"#, "{}", played.outcome);
     Ok(())
 }
@@ -216,7 +227,10 @@ async fn invalid_plan_is_returned_once_and_then_asks_a_person() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failing_patch_is_retried_twice_and_then_returned_to_the_architect() -> Result<()> {
     docket_tests::needs!("python3");
-    let played = ArchitectScript { patch: STALE_PATCH, second_try: STALE_PATCH, ..ArchitectScript::default() }.play().await?;
+    let played =
+        ArchitectScript { patch: STALE_PATCH, second_try: STALE_PATCH, ..ArchitectScript::default() }
+            .play()
+            .await?;
     played.assert_sequence(&[
         "\"error\"",
         "invalid \"patch\"",
@@ -236,14 +250,20 @@ async fn failing_patch_is_retried_twice_and_then_returned_to_the_architect() -> 
     // Whatever was wrong with it, the last try has what was refused.
     let foreign = "*** Begin Patch\n*** Update File: b.py\n-x\n+y\n*** End Patch";
     for (second_try, name) in [("I would rather not.", "unreadable"), (foreign, "foreign")] {
-        let played = ArchitectScript { patch: STALE_PATCH, second_try, ..ArchitectScript::default() }.play().await?;
+        let played =
+            ArchitectScript { patch: STALE_PATCH, second_try, ..ArchitectScript::default() }.play().await?;
         let third = played.role_opening("coder", 2)?;
         ensure!(third.contains(&format!("The patch was:\n{second_try}")), "{third}");
         ensure!(played.outcome == "succeeded", "{}", played.outcome);
         played.keep_golden_log(&format!("architect-third-try-after-{name}")).await?;
     }
-    let played =
-        ArchitectScript { patch: STALE_PATCH, second_try: STALE_PATCH, third_try: STALE_PATCH, again: MESSAGE, ..ArchitectScript::default() };
+    let played = ArchitectScript {
+        patch: STALE_PATCH,
+        second_try: STALE_PATCH,
+        third_try: STALE_PATCH,
+        again: MESSAGE,
+        ..ArchitectScript::default()
+    };
     let played = played.play().await?;
     played.assert_sequence(&[
         "step 1 failed",
@@ -332,7 +352,10 @@ async fn coder_fixes_a_failure_of_its_change_once() -> Result<()> {
     played.keep_golden_log("architect-mends-checks-and-says-so").await?;
     ensure!(played.outcome == "succeeded" && played.count_gists("architect:") == 1, "{:#?}", played.gists);
     // Once, and no more: the architect is asked again.
-    let played = ArchitectScript { patch: WRONG, mend: "UNCHANGED", again: MESSAGE, ..ArchitectScript::default() }.play().await?;
+    let played =
+        ArchitectScript { patch: WRONG, mend: "UNCHANGED", again: MESSAGE, ..ArchitectScript::default() }
+            .play()
+            .await?;
     played.assert_sequence(&[
         "check passed false",
         "coder: final checks: mend a.py",
@@ -348,7 +371,8 @@ async fn verifier_rejection_is_retried_once_and_then_asks_a_person() -> Result<(
     docket_tests::needs!("python3");
     let reject = r#"{"verdict": "reject", "reason": "there is no h"}"#;
     let more = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "add h"}]}"#;
-    let played = ArchitectScript { verdict: reject, again: more, ..ArchitectScript::default() }.play().await?;
+    let played =
+        ArchitectScript { verdict: reject, again: more, ..ArchitectScript::default() }.play().await?;
     played.assert_sequence(&[
         "verdict replan",
         "dropped: \"the verifier does not accept the work: there is no h",
@@ -360,11 +384,18 @@ async fn verifier_rejection_is_retried_once_and_then_asks_a_person() -> Result<(
     ensure!(played.outcome == "succeeded" && played.diff.contains("+def h():"), "{}", played.outcome);
     let again = played.role_opening("architect", 1)?;
     ensure!(again.contains("What was changed, file by file:\na.py:\n- return 2 from f (+1 −1)"), "{again}");
-    let script = ArchitectScript { verdict: reject, again: MESSAGE, ..ArchitectScript::default() }.build_script();
-    let played =
-        play_engine("architect", &script.replace(r#"{"verdict": "accept", "reason": "now it does"}"#, reject))
-            .await?;
-    ensure!(played.count_gists("architect:") == 2 && played.count_gists("verdict replan") == 2, "{:#?}", played.gists);
+    let script =
+        ArchitectScript { verdict: reject, again: MESSAGE, ..ArchitectScript::default() }.build_script();
+    let played = play_engine(
+        "architect",
+        &script.replace(r#"{"verdict": "accept", "reason": "now it does"}"#, reject),
+    )
+    .await?;
+    ensure!(
+        played.count_gists("architect:") == 2 && played.count_gists("verdict replan") == 2,
+        "{:#?}",
+        played.gists
+    );
     ensure!(
         played.outcome.starts_with("blocked: ") && played.outcome.contains("there is no h"),
         "{}",
@@ -396,8 +427,13 @@ async fn failed_final_checks_return_to_the_architect_and_finally_fail_the_run() 
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
     ensure!(played.role_opening("architect", 1)?.contains("The check `tests` said:"));
-    let played = ArchitectScript { first: MESSAGE, again: MESSAGE, ..ArchitectScript::default() }.play().await?;
-    ensure!(played.count_gists("architect:") == 3 && played.count_gists("verifier:") == 0, "{:#?}", played.gists);
+    let played =
+        ArchitectScript { first: MESSAGE, again: MESSAGE, ..ArchitectScript::default() }.play().await?;
+    ensure!(
+        played.count_gists("architect:") == 3 && played.count_gists("verifier:") == 0,
+        "{:#?}",
+        played.gists
+    );
     ensure!(
         played.outcome.starts_with("gates: ") && played.outcome.contains("still fail"),
         "{}",
@@ -418,8 +454,11 @@ calls = [ { name = "read_file", args = { path = "a.py" } }, { name = "run_comman
 [[talks.turns]]
 text = '''PLAN'''
 "#;
-    let played =
-        play_engine("architect", &format!("{}{}", looks.replace("PLAN", EDIT), ArchitectScript::default().build_script())).await?;
+    let played = play_engine(
+        "architect",
+        &format!("{}{}", looks.replace("PLAN", EDIT), ArchitectScript::default().build_script()),
+    )
+    .await?;
     played.assert_sequence(&["architect: plan 1", "\"ok\"", "\"refused\"", "planned 1", "verdict finish"])?;
     let denied =
         |event: &&Value| event["kind"] == "ToolRequested" && event["payload"]["policy"]["rule"] == "role";
@@ -456,7 +495,8 @@ async fn policy_applies_to_plans_and_shown_files() -> Result<()> {
     let refused = r#"{"actions": [{"kind": "command", "cmd": "curl http://127.0.0.1:9"}]}"#;
     let allowed = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "return 2 from f"},
         {"kind": "command", "cmd": "python3 -c \"open('kept.txt', 'w').write('hush' * 2)\""}]}"#;
-    let script = ArchitectScript { first: refused, second: allowed, ..ArchitectScript::default() }.build_script();
+    let script =
+        ArchitectScript { first: refused, second: allowed, ..ArchitectScript::default() }.build_script();
     let played = super::play_with_policy("architect", &script, RULES).await?;
     played.assert_sequence(&[
         "invalid \"plan\": \"actions[0]: policy does not allow `curl http://127.0.0.1:9`",
@@ -479,7 +519,8 @@ async fn plan_runs_only_listed_commands() -> Result<()> {
     let refused = r#"{"actions": [{"kind": "command", "cmd": "systemctl restart db"}]}"#;
     let allowed = r#"{"actions": [{"kind": "edit", "file": "a.py", "description": "return 2 from f"},
         {"kind": "command", "cmd": "python3 -c 'import a; assert a.f() == 2'"}]}"#;
-    let script = ArchitectScript { first: refused, second: allowed, ..ArchitectScript::default() }.build_script();
+    let script =
+        ArchitectScript { first: refused, second: allowed, ..ArchitectScript::default() }.build_script();
     let played = super::play_engine("architect", &script).await?;
     played.assert_sequence(&[
         "invalid \"plan\": \"actions[0]: `systemctl restart db` starts what a plan may not; it may start ./*, sh, bash",
@@ -500,7 +541,9 @@ async fn requests_contain_no_secret_of_the_file() -> Result<()> {
     let secret = format!("AKIA{}", "QWERTZ1234567890");
     let file = format!("KEY = \"{secret}\"\n\ndef f():\n    return 1\n");
     let coordinator = CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
-    let server = ModelServer::start(ScriptedModel::parse(ArchitectScript::default().build_script().as_bytes())?).await?;
+    let server =
+        ModelServer::start(ScriptedModel::parse(ArchitectScript::default().build_script().as_bytes())?)
+            .await?;
     let sample = SampleRepository::new(&[("a.py", &file), ("notes.md", "Nothing.\n")])?;
     let tests = "python3 -c 'import a; assert a.f() == 2'";
     let args =

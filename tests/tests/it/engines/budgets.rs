@@ -7,8 +7,8 @@ use docket_schema::{
     task::TaskState,
 };
 use docket_tests::{
-    system::{RunHistory, acquire_scenario_slot},
     scripted_talks::{ENGINES, FunctionChange, command_script, function_change_talks, join_talks, role_talk},
+    system::{RunHistory, acquire_scenario_slot},
 };
 
 use super::fixture::EngineFixture;
@@ -22,9 +22,13 @@ const FAILS_SLOWLY: &str = "sleep 1; grep -q 'return 9' a.py";
 
 /// `f` comes to give 2, which is not what is wanted, and nothing better follows.
 fn failing_script(engine: &str) -> String {
-    let again = role_talk("architect", "asked again", &[r#"{"actions": [{"kind": "message", "text": "done"}]}"#]);
+    let again =
+        role_talk("architect", "asked again", &[r#"{"actions": [{"kind": "message", "text": "done"}]}"#]);
     match engine {
-        "architect" => join_talks(&[again, function_change_talks(engine, FunctionChange { from: 1, to: 2, at: "", round: 1 })]),
+        "architect" => join_talks(&[
+            again,
+            function_change_talks(engine, FunctionChange { from: 1, to: 2, at: "", round: 1 }),
+        ]),
         // What is planned again can be done again.
         _ => command_script(engine, 2),
     }
@@ -51,7 +55,12 @@ fn total_usage(history: &RunHistory) -> (u64, u64) {
     })
 }
 
-async fn assert_fails_with(stage: &EngineFixture, engine: &str, flags: &[&str], wanted: (FailureKind, &str)) -> Result<RunHistory> {
+async fn assert_fails_with(
+    stage: &EngineFixture,
+    engine: &str,
+    flags: &[&str],
+    wanted: (FailureKind, &str),
+) -> Result<RunHistory> {
     let name = || format!("{engine} {flags:?}");
     let task = stage.submit_task(engine, &failing_script(engine), "2", flags).await?;
     let history = stage.wait_for_verified_end(task, TaskState::Discarded).await.with_context(name)?;

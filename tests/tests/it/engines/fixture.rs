@@ -2,7 +2,10 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{ids::TaskId, run::RunEvent, task::TaskState};
-use docket_tests::system::{CoordinatorProcess, RunHistory, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, wait_until};
+use docket_tests::system::{
+    CoordinatorProcess, LeaseDuration, RunHistory, SampleRepository, StoreLocation, WorkerOptions,
+    WorkerProcess, wait_until,
+};
 
 use super::FILES;
 
@@ -38,7 +41,8 @@ impl EngineFixture {
 
     /// Waits for the end; gives the history, which is verified, once it is as it should be.
     pub(super) async fn wait_for_verified_end(&self, task: TaskId, state: TaskState) -> Result<RunHistory> {
-        let view = self.coordinator.wait_until_ended(task).await.with_context(|| self.worker.log_tail())?.task;
+        let view =
+            self.coordinator.wait_until_ended(task).await.with_context(|| self.worker.log_tail())?.task;
         let history = self.coordinator.run_history(view.last_run.context("a run")?).await?;
         ensure!(view.state == state, "{:?}: {:?}; {}", view.state, view.message, history.format_kinds());
         history.verify(self.coordinator.client()).await?;

@@ -11,8 +11,8 @@ use docket_schema::{
     tool::ToolSet,
 };
 use docket_tests::{
-    system::{RunHistory, acquire_scenario_slot},
     scripted_talks::{ENGINES, command_script, join_talks, role_talk},
+    system::{RunHistory, acquire_scenario_slot},
 };
 use serde_json::Value;
 
@@ -107,7 +107,8 @@ async fn check_forks(sources: &[&str]) -> Result<()> {
     for from in sources {
         let task = stage.submit_task(from, &command_script(from, 2), "2", &flags).await?;
         let source = answer_and_wait(&stage, task, "always").await.with_context(|| (*from).to_owned())?;
-        let run = stage.coordinator.client().get_task(task).await?.task.last_run.context("a run")?.to_string();
+        let run =
+            stage.coordinator.client().get_task(task).await?.task.last_run.context("a run")?.to_string();
         for to in ENGINES.into_iter().filter(|to| to != from) {
             let name = || format!("{from} to {to}");
             let fork = fork_run(&stage, &run, folder.path(), (to, &command_script(to, 7)), None)
@@ -144,24 +145,31 @@ async fn fork_drops_open_questions_and_restores_its_own_tools() -> Result<()> {
     let _room = acquire_scenario_slot().await;
     let stage = EngineFixture::new("").await?;
     let folder = tempfile::tempdir()?;
-    let asks =
-        join_talks(&[role_talk("", "", &["!{ name = \"list_files\", args = {} }", "BLOCKED: What is f to give?"])]);
+    let asks = join_talks(&[role_talk(
+        "",
+        "",
+        &["!{ name = \"list_files\", args = {} }", "BLOCKED: What is f to give?"],
+    )]);
     let task = stage.submit_task("react", &asks, "2", &TESTS).await?;
     stage.wait_until_blocked(task).await?;
     let run = stage.coordinator.client().get_task(task).await?.task.last_run.context("a run")?.to_string();
     for to in ENGINES.into_iter().filter(|to| *to != "react") {
-        let fork = fork_run(&stage, &run, folder.path(), (to, &command_script(to, 7)), None).await.context(to)?;
+        let fork =
+            fork_run(&stage, &run, folder.path(), (to, &command_script(to, 7)), None).await.context(to)?;
         let history = stage.wait_for_verified_end(fork, TaskState::Completed).await.context(to)?;
         let is_open =
             |event: &RunEvent| matches!(event, RunEvent::RunBlocked(_) | RunEvent::BlockerAnswered(_));
         ensure!(!own_events(&history)?.iter().any(is_open), "{to}: {}", history.format_kinds());
         // `react` goes on behind it with the seven tools that it began with, of which the wide set lacks one.
-        let last = stage.coordinator.client().get_task(fork).await?.task.last_run.context("a run")?.to_string();
+        let last =
+            stage.coordinator.client().get_task(fork).await?.task.last_run.context("a run")?.to_string();
         let makes = "!{ name = \"create_file\", args = { path = \"m.txt\", content = \"more\\n\" } }";
         let back = join_talks(&[role_talk("", "", &[makes, "It is there."])]);
         let back = fork_run(&stage, &last, folder.path(), ("react", &back), None).await.context(to)?;
-        let history =
-            stage.wait_for_verified_end(back, TaskState::Completed).await.with_context(|| format!("{to} to react"))?;
+        let history = stage
+            .wait_for_verified_end(back, TaskState::Completed)
+            .await
+            .with_context(|| format!("{to} to react"))?;
         let made = stage.docket_output(&["cat", &back.to_string(), "m.txt"]).await;
         ensure!(made.is_ok_and(|text| text == "more\n"), "{to} to react: {}", history.format_kinds());
     }
@@ -177,9 +185,13 @@ async fn second_fork_to_the_same_engine_restores_its_tools() -> Result<()> {
     stage.wait_for_verified_end(task, TaskState::Completed).await?;
     let mut task = task;
     for number in [3, 4] {
-        let run = stage.coordinator.client().get_task(task).await?.task.last_run.context("a run")?.to_string();
+        let run =
+            stage.coordinator.client().get_task(task).await?.task.last_run.context("a run")?.to_string();
         task = fork_run(&stage, &run, folder.path(), ("team", &command_script("team", number)), None).await?;
-        let history = stage.wait_for_verified_end(task, TaskState::Completed).await.with_context(|| number.to_string())?;
+        let history = stage
+            .wait_for_verified_end(task, TaskState::Completed)
+            .await
+            .with_context(|| number.to_string())?;
         let pins = own_events(&history)?
             .iter()
             .filter_map(|event| if let RunEvent::RolesPinned(e) = event { Some(e) } else { None });

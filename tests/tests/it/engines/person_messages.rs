@@ -7,8 +7,8 @@ use docket_schema::{
     task::TaskState,
 };
 use docket_tests::{
-    system::{acquire_scenario_slot, poll_until},
     scripted_talks::{ENGINES, FunctionChange, function_change_talks, join_talks, role_talk},
+    system::{acquire_scenario_slot, poll_until},
 };
 
 use super::fixture::{EngineFixture, own_events};
@@ -29,7 +29,8 @@ async fn continued_rejected_run_shows_the_model_the_comment() -> Result<()> {
     let _room = acquire_scenario_slot().await;
     let stage = EngineFixture::new("").await?;
     for engine in ENGINES {
-        let task = stage.submit_task(engine, &script_returning_seven(engine, 2), "2", &["--tests", TESTS]).await?;
+        let task =
+            stage.submit_task(engine, &script_returning_seven(engine, 2), "2", &["--tests", TESTS]).await?;
         let first = stage.wait_for_verified_end(task, TaskState::Completed).await.context(engine)?;
         stage.assert_result(task, 2).await.context(engine)?;
         let docket = async |args: &[&str]| stage.coordinator.run_docket(args).await?.into_stdout();
@@ -71,8 +72,12 @@ impl FailureScript {
     }
 
     fn build_script(&self) -> String {
-        let then = function_change_talks(self.engine, FunctionChange { from: self.from, to: 7, at: PERSON, round: self.round });
-        let base = function_change_talks(self.engine, FunctionChange { from: 1, to: self.base, at: "", round: 1 });
+        let then = function_change_talks(
+            self.engine,
+            FunctionChange { from: self.from, to: 7, at: PERSON, round: self.round },
+        );
+        let base =
+            function_change_talks(self.engine, FunctionChange { from: 1, to: self.base, at: "", round: 1 });
         join_talks(&[then, self.first.clone(), base])
     }
 }
@@ -93,30 +98,61 @@ fn failure_scripts() -> Vec<FailureScript> {
         // It plans the same again and again, which cannot be done twice.
         FailureScript::fails_after_change("plan", "plan", String::new()),
         FailureScript::fails_after_change("review", "gates", String::new()),
-        FailureScript::fails_after_change("architect", "gates", role_talk("architect", "asked again", &[nothing])),
+        FailureScript::fails_after_change(
+            "architect",
+            "gates",
+            role_talk("architect", "asked again", &[nothing]),
+        ),
         FailureScript::fails_after_change("team", "gates", String::new()),
         FailureScript::fails_after_change("sop", "gates", String::new()),
         FailureScript::fails_before_change("plan", "plan", says("planner", "I would change a.py.")),
-        FailureScript { base: 2, ..FailureScript::fails_before_change("review", "plan", says("executor", "It did not work.")) },
-        FailureScript { base: 2, round: 4, ..FailureScript::fails_before_change("team", "plan", says("coder", cannot)) },
-        FailureScript::fails_before_change("team", "plan", [designs, says("architect", "Let f give 7.")].concat()),
+        FailureScript {
+            base: 2,
+            ..FailureScript::fails_before_change("review", "plan", says("executor", "It did not work."))
+        },
+        FailureScript {
+            base: 2,
+            round: 4,
+            ..FailureScript::fails_before_change("team", "plan", says("coder", cannot))
+        },
+        FailureScript::fails_before_change(
+            "team",
+            "plan",
+            [designs, says("architect", "Let f give 7.")].concat(),
+        ),
         FailureScript::fails_before_change("sop", "plan", says("planner", no_card)),
         FailureScript::fails_before_change("sop", "empty_answers", says("planner", "I would change a.py.")),
-        FailureScript { turns: "4", ..FailureScript::fails_before_change("react", "turn_limit", says("", looks)) },
-        FailureScript { turns: "1", ..FailureScript::fails_before_change("plan", "turn_limit", String::new()) },
+        FailureScript {
+            turns: "4",
+            ..FailureScript::fails_before_change("react", "turn_limit", says("", looks))
+        },
+        FailureScript {
+            turns: "1",
+            ..FailureScript::fails_before_change("plan", "turn_limit", String::new())
+        },
         FailureScript {
             turns: "4",
             base: 2,
-            ..FailureScript::fails_before_change("review", "turn_limit", [executes, says("executor", looks)].concat())
+            ..FailureScript::fails_before_change(
+                "review",
+                "turn_limit",
+                [executes, says("executor", looks)].concat(),
+            )
         },
-        FailureScript { turns: "3", ..FailureScript::fails_after_change("architect", "turn_limit", String::new()) },
+        FailureScript {
+            turns: "3",
+            ..FailureScript::fails_after_change("architect", "turn_limit", String::new())
+        },
         FailureScript {
             turns: "8",
             base: 2,
             round: 9,
             ..FailureScript::fails_before_change("team", "turn_limit", [codes, says("coder", looks)].concat())
         },
-        FailureScript { turns: "6", ..FailureScript::fails_before_change("sop", "turn_limit", says("planner", looks)) },
+        FailureScript {
+            turns: "6",
+            ..FailureScript::fails_before_change("sop", "turn_limit", says("planner", looks))
+        },
     ]
 }
 
@@ -129,7 +165,9 @@ async fn failed_run_resumed_with_a_message_uses_it() -> Result<()> {
         let flags = ["--tests", TESTS, "--turns", way.turns];
         let task = stage.submit_task(way.engine, &way.build_script(), "7", &flags).await?;
         let first = stage.wait_for_verified_end(task, TaskState::Discarded).await.with_context(name)?;
-        let Some(RunEvent::RunEnded(end)) = first.events.last() else { anyhow::bail!("{}", first.format_kinds()) };
+        let Some(RunEvent::RunEnded(end)) = first.events.last() else {
+            anyhow::bail!("{}", first.format_kinds())
+        };
         let RunOutcome::Failed { why, message } = &end.result else { anyhow::bail!("{end:?}") };
         let why = serde_json::to_value(why)?;
         ensure!(why == way.why, "{}: {why}: {message}", name());
@@ -149,9 +187,11 @@ async fn failed_run_resumed_without_a_message_asks_the_model_first() -> Result<(
     for way in failure_scripts() {
         let name = || format!("{}: {} {:?}", way.engine, way.why, way.first);
         // Of whoever waits for a person's words nobody says them.
-        let base = function_change_talks(way.engine, FunctionChange { from: 1, to: way.base, at: "", round: 1 });
+        let base =
+            function_change_talks(way.engine, FunctionChange { from: 1, to: way.base, at: "", round: 1 });
         let flags = ["--tests", TESTS, "--turns", way.turns];
-        let task = stage.submit_task(way.engine, &join_talks(&[way.first.clone(), base]), "7", &flags).await?;
+        let task =
+            stage.submit_task(way.engine, &join_talks(&[way.first.clone(), base]), "7", &flags).await?;
         stage.wait_for_verified_end(task, TaskState::Discarded).await.with_context(name)?;
         stage.docket_output(&["resume", &task.to_string()]).await?;
         let view = stage.coordinator.wait_until_ended(task).await.with_context(name)?.task;
@@ -171,7 +211,8 @@ async fn message_during_final_checks_is_read_before_the_end() -> Result<()> {
     let waits =
         format!("[ -e here/go ] || {{ mkdir -p here; until [ -e here/go ]; do sleep 0.02; done; }}; {TESTS}");
     for engine in ENGINES {
-        let task = stage.submit_task(engine, &script_returning_seven(engine, 2), "2", &["--tests", &waits]).await?;
+        let task =
+            stage.submit_task(engine, &script_returning_seven(engine, 2), "2", &["--tests", &waits]).await?;
         let at = poll_until("a check in its middle", || {
             let mut folders = stage.worker.workspaces().into_iter().map(|folder| folder.join("here"));
             folders.find(|here| here.is_dir() && !here.join("go").exists())
@@ -183,7 +224,11 @@ async fn message_during_final_checks_is_read_before_the_end() -> Result<()> {
         let history = stage.wait_for_verified_end(task, TaskState::Completed).await.context(engine)?;
         let told = history.events.iter().position(|event| matches!(event, RunEvent::Told(_)));
         let behind = &history.events[told.context("it was told")?..];
-        ensure!(matches!(behind.get(1), Some(RunEvent::GateFinished(_))), "{engine}: {}", history.format_kinds());
+        ensure!(
+            matches!(behind.get(1), Some(RunEvent::GateFinished(_))),
+            "{engine}: {}",
+            history.format_kinds()
+        );
         ensure!(behind.iter().any(|event| matches!(event, RunEvent::ModelRequested(_))), "{engine}");
         if engine != "sop" {
             stage.assert_result(task, 7).await.context(engine)?;

@@ -1,7 +1,7 @@
 //! `plan`: a plan, its steps, the final checks, and corrections that end.
 
 use anyhow::{Result, ensure};
-use docket_tests::scripted_talks::{VALID_PATCH, STALE_PATCH};
+use docket_tests::scripted_talks::{STALE_PATCH, VALID_PATCH};
 
 use super::play_engine;
 
@@ -73,7 +73,11 @@ async fn invalid_plan_is_returned_a_limited_number_of_times() -> Result<()> {
     docket_tests::needs!("python3");
     let wrong = r#"{"steps": [{"kind": "dance"}]}"#;
     let played = play_engine("plan", &plan_script(wrong, WHOLE, VALID_PATCH, "")).await?;
-    played.assert_sequence(&["invalid \"plan\": \"steps[0]: `kind` is `dance`", "planned 3", "step 3 done"])?;
+    played.assert_sequence(&[
+        "invalid \"plan\": \"steps[0]: `kind` is `dance`",
+        "planned 3",
+        "step 3 done",
+    ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
     let played = play_engine("plan", &plan_script(wrong, "no plan at all", VALID_PATCH, "")).await?;
     ensure!(played.count_gists("invalid") == 2 && played.outcome.starts_with("plan: "), "{}", played.outcome);
@@ -140,7 +144,13 @@ async fn failures_are_corrected_a_limited_number_of_times() -> Result<()> {
     // The checks fail, and are what is corrected.
     let message = r#"{"steps": [{"kind": "message", "text": "nothing to do"}]}"#;
     let played = play_engine("plan", &plan_script(message, "", VALID_PATCH, "")).await?;
-    played.assert_sequence(&["step 1 done", "check passed false", "correcting", "correction 1", "check passed true"])?;
+    played.assert_sequence(&[
+        "step 1 done",
+        "check passed false",
+        "correcting",
+        "correction 1",
+        "check passed true",
+    ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
     played.keep_golden_log("plan-corrected").await?;
     let played = play_engine("plan", &plan_script(message, "", STALE_PATCH, STALE_PATCH)).await?;

@@ -127,7 +127,8 @@ async fn unreadable_verdict_means_retry_and_exhausted_plan_is_replaced() -> Resu
         (r#"{"verdict": "replan", "reason": "no"}"#, "verdict replan", "review-2-replan"),
         (GOES_ON, "dropped: \"all its steps are done", "review-2-plan-used-up"),
     ] {
-        let played = play_engine("review", &review_script(r#"["look around"]"#, r#"["mend f"]"#, verdict)).await?;
+        let played =
+            play_engine("review", &review_script(r#"["look around"]"#, r#"["mend f"]"#, verdict)).await?;
         played.assert_sequence(&["step 1 done", told, "planner: plan 2", "step 1 done", "verdict finish"])?;
         ensure!(played.outcome == "succeeded", "{}", played.outcome);
         played.keep_golden_log(name).await?;

@@ -1,10 +1,13 @@
 //! Who plays a role, and how: settings, flags over them, one model over all; what each call was asked of.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_schema::{task::RoleOverride, api::TaskQuery};
-use docket_tests::system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, TestProgram, acquire_scenario_slot, run_program};
+use docket_schema::{api::TaskQuery, task::RoleOverride};
+use docket_tests::system::{
+    CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, TestProgram, acquire_scenario_slot,
+    run_program,
+};
 
-use super::{FILES, EngineRun, play_with_settings};
+use super::{EngineRun, FILES, play_with_settings};
 
 const SCRIPT: &str = r#"
 [[talks]]
@@ -59,14 +62,22 @@ async fn roles_use_the_models_of_settings_and_flags() -> Result<()> {
     };
     let played = play_with_settings("review", SCRIPT, SETTINGS, &[]).await?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
-    ensure!(requested_models(&played) == pairs(["strong", "cheap", "main"]), "{:?}", requested_models(&played));
+    ensure!(
+        requested_models(&played) == pairs(["strong", "cheap", "main"]),
+        "{:?}",
+        requested_models(&played)
+    );
     let started = played.events.iter().find(|event| event["kind"] == "RunStarted").context("a start")?;
     let roles = &started["payload"]["roles"];
     ensure!(roles[0]["effort"] == "high" && roles[0]["temperature_milli"] == 200, "{roles}");
     ensure!(roles[1]["context_tokens_max"] == 24000 && roles[1]["effort"].is_null(), "{roles}");
     let flags = ["--role", "planner=scripted:other", "--role", "reviewer=scripted:judge"];
     let played = play_with_settings("review", SCRIPT, SETTINGS, &flags).await?;
-    ensure!(requested_models(&played) == pairs(["other", "cheap", "judge"]), "{:?}", requested_models(&played));
+    ensure!(
+        requested_models(&played) == pairs(["other", "cheap", "judge"]),
+        "{:?}",
+        requested_models(&played)
+    );
     let played = play_with_settings("review", SCRIPT, SETTINGS, &["--model", "scripted:only"]).await?;
     ensure!(requested_models(&played) == pairs(["only"; 3]), "{:?}", requested_models(&played));
     let started = played.events.iter().find(|event| event["kind"] == "RunStarted").context("a start")?;
@@ -87,11 +98,7 @@ async fn invalid_role_settings_are_reported_before_submit() -> Result<()> {
             "--role: there is no role `tester`; the engine `review` has planner, executor, reviewer",
         ),
         ("", &["--role", "planner"], "it must be NAME=MODEL"),
-        (
-            "",
-            &["--model", "scripted:x", "--role", "planner=scripted:y"],
-            "--model applies to every role",
-        ),
+        ("", &["--model", "scripted:x", "--role", "planner=scripted:y"], "--model applies to every role"),
         (
             "[roles.plumber]\nmodel = \"scripted:x\"",
             &[],
@@ -108,7 +115,8 @@ async fn invalid_role_settings_are_reported_before_submit() -> Result<()> {
         std::fs::write(folder.path().join("docket.toml"), settings)?;
         let env = [("DOCKET_HOME", folder.path().as_os_str()), ("DOCKET_MODEL", "scripted:x".as_ref())];
         let args = ["run", "Let f return 2", "--repo", repo, "--script", script, "--engine", "review"];
-        let said = run_program(TestProgram::Docket, folder.path(), &env, &[&args[..], flags].concat()).await?;
+        let said =
+            run_program(TestProgram::Docket, folder.path(), &env, &[&args[..], flags].concat()).await?;
         ensure!(said.stderr.contains(told) && said.code() == Some(2), "{told}: {said:?}");
     }
     Ok(())

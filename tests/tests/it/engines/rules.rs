@@ -3,16 +3,16 @@
 //!
 //! | what a model does | react | plan | review | architect | team | sop |
 //! |---|---|---|---|---|---|---|
-//! | writes or runs where it is to plan or to judge | – (one conversation) | [`a_planner_of_plan_that_writes_is_refused`] | `review::a_role_has_its_own_tools_and_no_others` | `architect::the_architect_looks_and_writes_nothing` | `team::a_tester_writes_tests_and_nothing_else_and_who_looks_writes_nothing` | `sop::nothing_is_written_or_run_before_there_is_a_plan_nor_ended_before_its_time`, `sop::what_is_trivial_is_reviewed_by_whoever_made_it_and_only_read_meanwhile` |
-//! | changes a file that is not its own | – (any is) | `plan::a_patch_of_another_file_is_refused_and_a_failed_one_tried_again` | – | `architect::a_patch_that_names_another_file_is_refused_by_the_runtime_and_that_is_an_event` | `team::a_tester_writes_…` by tools, `team::what_a_tester_changes_by_a_command_beside_tests_is_put_back` by commands | – |
-//! | ends where it may not | [`a_model_of_react_that_claims_that_tests_passed_is_stopped_by_the_checks`] | – (no word of a model's ends it) | – | – | `team::what_the_reviewer_sends_back_is_not_finished_and_three_rounds_are_enough` | `sop::words_end_nothing_and_not_for_ever` |
-//! | sends plans that cannot be taken, again and again | – (no plan) | `plan::a_plan_that_cannot_be_taken_goes_back_with_its_mistake_and_not_for_ever` | `review::an_empty_plan_ends_it_once_the_checks_pass_and_ten_plans_are_enough` (each is one step) | `architect::a_plan_that_cannot_be_taken_goes_back_once_more_and_then_to_a_person` | `team::an_answer_against_its_schema_goes_back_with_the_place_and_three_end_the_run` | `sop::a_plan_that_cannot_be_taken_goes_back_and_not_for_ever` |
-//! | claims that tests passed that did not run | [`a_model_of_react_that_claims_that_tests_passed_is_stopped_by_the_checks`] | [`a_plan_that_claims_that_tests_passed_is_stopped_by_the_checks`] | [`an_executor_of_review_that_claims_that_tests_passed_is_stopped_by_the_checks`] | [`an_architect_that_claims_that_tests_passed_is_stopped_by_the_checks`] | `team::a_tester_is_believed_as_far_as_the_runtime_saw_it` | `sop::what_a_model_says_of_its_tests_counts_for_nothing` |
+//! | writes or runs where it is to plan or to judge | – (one conversation) | [`plan_planner_cannot_write`] | `review::roles_have_only_their_own_tools` | `architect::architect_reads_and_writes_nothing` | `team::tester_writes_only_tests_and_readers_write_nothing` | `sop::builder_tools_need_a_plan_and_early_completion_is_refused`, `sop::trivial_change_is_self_reviewed_read_only` |
+//! | changes a file that is not its own | – (any is) | `plan::patch_of_another_file_is_refused_and_failed_patch_is_retried` | – | `architect::patch_of_another_file_is_refused_and_recorded` | `team::a_tester_writes_…` by tools, `team::tester_command_changes_outside_tests_are_reverted` by commands | – |
+//! | ends where it may not | [`react_false_test_claim_is_caught_by_checks`] | – (no word of a model's ends it) | – | – | `team::sent_back_work_is_not_finished_and_rounds_are_limited_to_three` | `sop::plain_text_ends_no_phase_and_fails_the_run_eventually` |
+//! | sends plans that cannot be taken, again and again | – (no plan) | `plan::invalid_plan_is_returned_a_limited_number_of_times` | `review::empty_plan_ends_the_run_and_plans_are_limited_to_ten` (each is one step) | `architect::invalid_plan_is_returned_once_and_then_asks_a_person` | `team::answer_violating_its_schema_is_returned_and_three_fail_the_run` | `sop::invalid_plan_is_returned_a_limited_number_of_times` |
+//! | claims that tests passed that did not run | [`react_false_test_claim_is_caught_by_checks`] | [`plan_false_test_claim_is_caught_by_checks`] | [`review_false_test_claim_is_caught_by_checks`] | [`architect_false_test_claim_is_caught_by_checks`] | `team::tester_claims_must_match_observed_results` | `sop::model_claims_about_tests_are_ignored` |
 
 use anyhow::{Context as _, Result, ensure};
 use docket_tests::{
-    system::{TestProgram, run_program},
     scripted_talks::{FunctionChange, function_change_talks, join_talks, role_talk},
+    system::{TestProgram, run_program},
 };
 
 use super::{play_engine, play_on_files};
@@ -23,10 +23,18 @@ async fn plan_planner_cannot_write() -> Result<()> {
     let writes = "!{ name = \"create_file\", args = { path = \"evil.py\", content = \"x = 1\\n\" } }, \
                   { name = \"run_command\", args = { command = \"touch evil\" } }";
     let steps = r#"{"steps": [{"kind": "edit", "path": "a.py", "text": "let f give 2"}]}"#;
-    let talks =
-        [role_talk("planner", "", &[writes, steps]), function_change_talks("plan", FunctionChange { from: 1, to: 2, at: "", round: 1 })];
+    let talks = [
+        role_talk("planner", "", &[writes, steps]),
+        function_change_talks("plan", FunctionChange { from: 1, to: 2, at: "", round: 1 }),
+    ];
     let played = play_engine("plan", &join_talks(&talks)).await?;
-    played.assert_sequence(&["planner: the plan", "\"refused\"", "\"refused\"", "planned 1", "step 1 done"])?;
+    played.assert_sequence(&[
+        "planner: the plan",
+        "\"refused\"",
+        "\"refused\"",
+        "planned 1",
+        "step 1 done",
+    ])?;
     let refused = played.events.iter().filter(|event| event["payload"]["policy"]["rule"] == "role");
     let reasons: Vec<String> =
         refused.map(|event| event["payload"]["policy"]["reason"].to_string()).collect();
@@ -101,7 +109,8 @@ async fn unverified_success_is_recorded_as_unverified() -> Result<()> {
     for (engine, script) in [("react", react), ("plan", plan)] {
         for (flags, unverified) in [(&[][..], true), (&["--tests", "true"], false)] {
             let played =
-                play_on_files(&[("note.txt", "one\n")], script, &[&["--engine", engine], flags].concat()).await?;
+                play_on_files(&[("note.txt", "one\n")], script, &[&["--engine", engine], flags].concat())
+                    .await?;
             let end = played.events.iter().find(|event| event["kind"] == "RunEnded").context("an end")?;
             ensure!(played.outcome == "succeeded", "{}", played.outcome);
             let why = end["payload"]["unverified"]["reason"].as_str();
@@ -109,7 +118,8 @@ async fn unverified_success_is_recorded_as_unverified() -> Result<()> {
             let env = [("DOCKET_HOME", played.home.path().as_os_str())];
             for command in ["logs", "follow"] {
                 let args = [command, played.run.as_str()];
-                let told = run_program(TestProgram::Docket, played.home.path(), &env, &args).await?.into_stdout()?;
+                let told =
+                    run_program(TestProgram::Docket, played.home.path(), &env, &args).await?.into_stdout()?;
                 ensure!(told.contains("unverified: there are no checks") == unverified, "{command}: {told}");
             }
         }

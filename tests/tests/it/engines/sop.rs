@@ -5,7 +5,7 @@ use docket_schema::artifact::{DiffCard, PlanCard, ReviewReport, TestReport, Test
 use docket_tests::system::{TestProgram, run_program};
 use serde_json::Value;
 
-use super::{FILES, EngineRun, play_engine, play_on_files};
+use super::{EngineRun, FILES, play_engine, play_on_files};
 
 /// A planner that reads and plans; a builder that mends `f`, adds a file and hands in why; a reviewer; the end.
 const HAPPY: &str = r#"
@@ -134,7 +134,8 @@ async fn every_phase_leaves_its_artifact_and_every_gate_is_recorded() -> Result<
     ensure!(card.hunks.len() == 2 && card.rationale == "f was off by one", "{card:?}");
     let report: TestReport = played.last_artifact("TestReport")?;
     let of_tests = |gate: &&Value| gate["call"] == serde_json::json!(report.call);
-    let finished = played.events_of_kind("GateFinished").find(of_tests).context("the check that it was read from")?;
+    let finished =
+        played.events_of_kind("GateFinished").find(of_tests).context("the check that it was read from")?;
     ensure!(report.status == TestStatus::Passed && report.command.contains("a.f() == 2"), "{report:?}");
     ensure!(finished["duration_ms"].as_u64().unwrap_or_default() == report.duration_ms, "{finished}");
     let review: ReviewReport = played.last_artifact("ReviewReport")?;
@@ -143,8 +144,11 @@ async fn every_phase_leaves_its_artifact_and_every_gate_is_recorded() -> Result<
     ensure!(end["summary"].to_string().contains("f returns 2"), "{end}");
 
     // What the planner was given: how the workspace stands, who uses whom, what was changed last.
-    let survey =
-        played.events_of_kind("ToolFinished").find(|done| done["call"] == "r0").context("the survey")?.to_string();
+    let survey = played
+        .events_of_kind("ToolFinished")
+        .find(|done| done["call"] == "r0")
+        .context("the survey")?
+        .to_string();
     for words in ["3 files in 2 folders", "tests/test_a.py uses a.py", " start\\nA\\ta.py"] {
         ensure!(survey.contains(words), "{words}: {survey}");
     }
@@ -162,7 +166,8 @@ async fn check_views(played: &EngineRun) -> Result<()> {
     let work = &row["work"];
     let card: DiffCard = serde_json::from_value(work["artifacts"]["DiffCard"].clone())?;
     ensure!(
-        card == played.last_artifact("DiffCard")? && work["artifacts"].as_object().map_or(0, |all| all.len()) == 4
+        card == played.last_artifact("DiffCard")?
+            && work["artifacts"].as_object().map_or(0, |all| all.len()) == 4
     );
     ensure!(work["quality_gates"]["tests_pass"]["verdict"] == "passed", "{work}");
     ensure!(work["procedure_phase"] == "complete", "{work}");
@@ -178,7 +183,8 @@ async fn check_views(played: &EngineRun) -> Result<()> {
 }
 
 async fn check_metrics(played: &EngineRun) -> Result<()> {
-    let report: Value = serde_json::from_str(&docket_output(played, &["metrics", "--scripted", "--json"]).await?)?;
+    let report: Value =
+        serde_json::from_str(&docket_output(played, &["metrics", "--scripted", "--json"]).await?)?;
     let of = |name: &str| report["all"].as_array()?.iter().find(|view| view["metric"] == name);
     let is = |name: &str, ratio: (u64, u64)| {
         let found = of(name).map(|view| view["ratio"].clone());
@@ -254,8 +260,16 @@ calls = [{ name = "complete_task", args = { summary = "done" } }]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plain_text_ends_no_phase_and_fails_the_run_eventually() -> Result<()> {
     docket_tests::needs!("python3");
-    let script =
-        [PLANS, MENDS, HANDS_IN, REPORTS, &text_turn("All is done."), &text_turn("Really."), &text_turn("Bye.")].concat();
+    let script = [
+        PLANS,
+        MENDS,
+        HANDS_IN,
+        REPORTS,
+        &text_turn("All is done."),
+        &text_turn("Really."),
+        &text_turn("Bye."),
+    ]
+    .concat();
     let played = play_engine("sop", &script).await?;
     ensure!(played.outcome.starts_with("empty_answers: "), "{}", played.outcome);
     ensure!(played.outcome.contains("`complete_task` alone"), "{}", played.outcome);
@@ -303,7 +317,8 @@ calls = [{ name = "edit_file", args = { path = "a.py", edits = [{ search = "    
         "gate tests_pass passed",
     ])?;
     ensure!(played.outcome == "succeeded" && played.count_nudges("Mend that, then call `diff_card`") == 1);
-    let facts = played.events_of_kind("Concluded").filter_map(|concluded| concluded["facts"].as_array()).flatten();
+    let facts =
+        played.events_of_kind("Concluded").filter_map(|concluded| concluded["facts"].as_array()).flatten();
     let reports: Vec<&Value> =
         facts.filter(|fact| fact["name"] == "TestReport").map(|fact| &fact["content"]["status"]).collect();
     ensure!(reports == ["failed", "passed"], "{reports:?}");
@@ -312,7 +327,10 @@ calls = [{ name = "edit_file", args = { path = "a.py", edits = [{ search = "    
     let played = play_engine("sop", &[PLANS, &stays].concat()).await?;
     ensure!(played.outcome.starts_with("gates: "), "{}", played.outcome);
     let report: TestReport = played.last_artifact("TestReport")?;
-    ensure!(report.status == TestStatus::Failed && played.count_gists("gate tests_pass failed") == 4, "{report:?}");
+    ensure!(
+        report.status == TestStatus::Failed && played.count_gists("gate tests_pass failed") == 4,
+        "{report:?}"
+    );
     played.keep_golden_log("sop-tests-never-pass").await?;
     Ok(())
 }
@@ -375,14 +393,19 @@ calls = [
     ensure!(card.files.len() == 1 && card.rationale.contains("nothing is checked yet"), "{card:?}");
 
     // Who does not even that ends likewise, in its planning as well.
-    let played = play_on_files(&FILES, &[PLANS, MENDS, &text_turn("Just a moment.")].concat(), &flags).await?;
+    let played =
+        play_on_files(&FILES, &[PLANS, MENDS, &text_turn("Just a moment.")].concat(), &flags).await?;
     ensure!(played.outcome.contains("its last turn did not call `complete_task`"), "{}", played.outcome);
     played.keep_golden_log("sop-last-turn-silent").await?;
     // Whatever was said before, the turn is told to be the last.
     const BUILDS: &str = "[[talks]]\nrole = \"builder\"\n";
     for before in [text_turn("Hm."), text_turn("")] {
         let played = play_on_files(&FILES, &[PLANS, BUILDS, &before, COMPLETES].concat(), &flags).await?;
-        ensure!(played.count_nudges("This is your last turn: the cap of 3 turns") == 1, "{:#?}", played.gists);
+        ensure!(
+            played.count_nudges("This is your last turn: the cap of 3 turns") == 1,
+            "{:#?}",
+            played.gists
+        );
         ensure!(played.count_nudges("words end nothing here") == 0, "{:#?}", played.gists);
         ensure!(played.outcome.starts_with("turn_limit: "), "{}", played.outcome);
     }
@@ -398,10 +421,15 @@ calls = [
         played.diff
     );
     let played = play_on_files(&FILES, PLANS, &[&TESTED[..], &["--turns", "1"]].concat()).await?;
-    ensure!(played.outcome.contains("in phase `plan`") && played.mode_refusals().len() == 1, "{}", played.outcome);
+    ensure!(
+        played.outcome.contains("in phase `plan`") && played.mode_refusals().len() == 1,
+        "{}",
+        played.outcome
+    );
 
     // A budget is met the same way: it pays for these two turns and one more, not for two more.
-    let first = play_on_files(&FILES, &[PLANS, MENDS, HANDS_IN, REPORTS, COMPLETES].concat(), &TESTED).await?;
+    let first =
+        play_on_files(&FILES, &[PLANS, MENDS, HANDS_IN, REPORTS, COMPLETES].concat(), &TESTED).await?;
     // By the rule for what no model has counted yet a token has three bytes; the last answer has 1024 tokens.
     let asked: Vec<u64> =
         first.events_of_kind("ModelRequested").filter_map(|asked| asked["request_bytes"].as_u64()).collect();
@@ -481,7 +509,10 @@ async fn review_without_risks_is_invalid() -> Result<()> {
         "{}",
         played.outcome
     );
-    ensure!(played.count_gists("gate risk_reported failed") == 3 && played.count_gists("artifact ReviewReport") == 0);
+    ensure!(
+        played.count_gists("gate risk_reported failed") == 3
+            && played.count_gists("artifact ReviewReport") == 0
+    );
     played.keep_golden_log("sop-no-risk").await?;
     Ok(())
 }
@@ -552,7 +583,11 @@ calls = [{ name = "diff_card", args = { rationale = "a word", not_verified_becau
         "artifact TestReport",
         "gate tests_pass excused: it is prose",
     ])?;
-    ensure!(played.outcome == "succeeded" && played.count_nudges("No test is there") == 1, "{}", played.outcome);
+    ensure!(
+        played.outcome == "succeeded" && played.count_nudges("No test is there") == 1,
+        "{}",
+        played.outcome
+    );
     let report: TestReport = played.last_artifact("TestReport")?;
     ensure!(report.status == TestStatus::NotRun && report.reason == "it is prose", "{report:?}");
     played.keep_golden_log("sop-not-verified").await?;

@@ -5,13 +5,16 @@ use anyhow::{Context as _, Result, ensure};
 use docket_schema::{ids::QueueName, task::TaskState};
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, WorkerProcess, WorkerOptions, acquire_scenario_slot},
     scripted_talks::role_talk,
+    system::{
+        CoordinatorProcess, LeaseDuration, SampleRepository, StoreLocation, WorkerOptions, WorkerProcess,
+        acquire_scenario_slot,
+    },
 };
 use docket_worker::model::{ModelProvider, ROLE_MARK, ScriptedModel};
 use serde_json::Value;
 
-use super::{FILES, EngineRun, play_engine, play_with_settings, play_on_files};
+use super::{EngineRun, FILES, play_engine, play_on_files, play_with_settings};
 
 const READ: &str = "!{ name = \"read_file\", args = { path = \"a.py\" } }";
 const EDIT: &str = "!{ name = \"edit_file\", args = { path = \"a.py\", edits = [ { search = \"    return 1\", replace = \"    return 2\" } ] } }";
@@ -114,8 +117,11 @@ async fn answer_violating_its_schema_is_returned_and_three_fail_the_run() -> Res
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
-    let played =
-        play_engine("team", &team_script(&[role_talk("coder", "BRIEF", &["Done.", "It is done.", "Really done."])])).await?;
+    let played = play_engine(
+        "team",
+        &team_script(&[role_talk("coder", "BRIEF", &["Done.", "It is done.", "Really done."])]),
+    )
+    .await?;
     ensure!(played.count_gists("invalid \"answer of the coder\"") == 2, "{:#?}", played.gists);
     ensure!(
         played.outcome.starts_with("plan: ")
@@ -180,8 +186,16 @@ async fn sent_back_work_is_not_finished_and_rounds_are_limited_to_three() -> Res
     // Whoever says that it is not done is believed, whatever the others say.
     let not_done = r#"{"done": false, "summary": "h is missing"}"#;
     let says = [role_talk("coder", "BRIEF", &[READ, EDIT, not_done])];
-    let played = play_engine("team", &team_script(&[&later_round_scripts()[..], &second[..2], &says].concat())).await?;
-    played.assert_sequence(&["step 2 failed", "step 4 done", "verdict retry", "coder: round 2", "verdict finish"])?;
+    let played =
+        play_engine("team", &team_script(&[&later_round_scripts()[..], &second[..2], &says].concat()))
+            .await?;
+    played.assert_sequence(&[
+        "step 2 failed",
+        "step 4 done",
+        "verdict retry",
+        "coder: round 2",
+        "verdict finish",
+    ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
     played.keep_golden_log("team-coder-not-done").await?;
     Ok(())
@@ -191,7 +205,8 @@ async fn sent_back_work_is_not_finished_and_rounds_are_limited_to_three() -> Res
 async fn tester_claims_must_match_observed_results() -> Result<()> {
     docket_tests::needs!("python3");
     // Who ran nothing is told so.
-    let played = play_engine("team", &team_script(&[role_talk("tester", "BRIEF", &[PASSED, TESTS, PASSED])])).await?;
+    let played =
+        play_engine("team", &team_script(&[role_talk("tester", "BRIEF", &[PASSED, TESTS, PASSED])])).await?;
     played.assert_sequence(&[
         "\"`/outcome`: it is \\\"passed\\\", and you ran nothing",
         "answered tester",
@@ -257,7 +272,9 @@ async fn tester_command_changes_outside_tests_are_reverted() -> Result<()> {
     let files =
         [&FILES[..], &[("c.txt", "c\n"), ("notes.md", "n\n"), (".gitignore", "__pycache__/\n")]].concat();
     let flags = ["--engine", "team", "--tests", "python3 -c 'import a; assert a.f() == 2'"];
-    let played = play_on_files(&files, &team_script(&[role_talk("tester", "BRIEF", &[&both, PASSED])]), &flags).await?;
+    let played =
+        play_on_files(&files, &team_script(&[role_talk("tester", "BRIEF", &[&both, PASSED])]), &flags)
+            .await?;
     let done: Vec<&Value> = played
         .events
         .iter()
@@ -332,7 +349,8 @@ async fn tester_without_checks_cannot_claim_unseen_tests() -> Result<()> {
             &[&run("false"), PASSED, &run("grep two notes.txt"), PASSED, RUN_TESTS, looked],
         ),
     ];
-    let played = play_on_files(&[("notes.txt", "one\n")], &team_script(&otherwise), &["--engine", "team"]).await?;
+    let played =
+        play_on_files(&[("notes.txt", "one\n")], &team_script(&otherwise), &["--engine", "team"]).await?;
     let told = "\"`/outcome`: it is \\\"passed\\\", and nothing shows it";
     played.assert_sequence(&[
         "tester: round 1",
@@ -351,7 +369,9 @@ async fn tester_without_checks_cannot_claim_unseen_tests() -> Result<()> {
 async fn decisions_for_a_person_are_asked() -> Result<()> {
     docket_tests::needs!("python3");
     let asks = r#"{"action": "ask", "question": "Is 2 the number?"}"#;
-    let played = play_engine("team", &team_script(&[role_talk("orchestrator", "Brief the architect now", &[asks])])).await?;
+    let played =
+        play_engine("team", &team_script(&[role_talk("orchestrator", "Brief the architect now", &[asks])]))
+            .await?;
     ensure!(played.outcome == "blocked: {\"text\":\"Is 2 the number?\"}", "{}", played.outcome);
     played.keep_golden_log("team-asks").await?;
     ensure!(played.count_gists("architect: ") == 0, "{:#?}", played.gists);
@@ -375,7 +395,11 @@ async fn role_added_by_settings_takes_its_turn() -> Result<()> {
     let order = r#"{"action": "hand_over", "brief": "BRIEF-OF-DOCUMENTER", "results": ["coder"]}"#;
     let talks = [
         role_talk("orchestrator", "Brief the documenter now", &[order]),
-        role_talk("documenter", "BRIEF-OF-DOCUMENTER", &[r#"{"text": "f"}"#, EDIT, r#"{"text": "f returns 2"}"#]),
+        role_talk(
+            "documenter",
+            "BRIEF-OF-DOCUMENTER",
+            &[r#"{"text": "f"}"#, EDIT, r#"{"text": "f returns 2"}"#],
+        ),
     ];
     let played = play_with_settings("team", &team_script(&talks), DOCUMENTER, &[]).await?;
     played.assert_sequence(&[
@@ -389,7 +413,10 @@ async fn role_added_by_settings_takes_its_turn() -> Result<()> {
         "verdict finish",
     ])?;
     ensure!(played.outcome == "succeeded", "{}", played.outcome);
-    ensure!(refusals_by_rule(&played, "role") == ["the role `documenter` has no tool `edit_file`; it has read_file"]);
+    ensure!(
+        refusals_by_rule(&played, "role")
+            == ["the role `documenter` has no tool `edit_file`; it has read_file"]
+    );
     let asked =
         |event: &&Value| event["kind"] == "ModelRequested" && event["payload"]["role"] == "documenter";
     let models = played.events.iter().filter(asked).map(|event| &event["payload"]["model"]["name"]);

@@ -1,10 +1,12 @@
 //! What tools of servers and policies come to under engines with roles and phases.
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::scripted_talks::{FunctionChange, function_change_talks, replace_line_patch, join_talks, role_talk};
+use docket_tests::scripted_talks::{
+    FunctionChange, function_change_talks, join_talks, replace_line_patch, role_talk,
+};
 use serde_json::Value;
 
-use super::{FILES, EngineRun, play_with_policy, run_engine};
+use super::{EngineRun, FILES, play_with_policy, run_engine};
 
 /// A server with a tool that says that it only reads, and one that does not.
 const SERVER: &str = r#"
@@ -70,9 +72,16 @@ async fn mcp_tools_are_limited_to_sop_modes_that_allow_them() -> Result<()> {
     let flags =
         ["--model", "scripted:x", "--engine", "sop", "--tests", "python3 -c 'import a; assert a.f() == 2'"];
     // Who builds is the one who runs commands, and reviews its own small change: it has both tools in review mode, too.
-    let builder = [script_calling_both_tools("build", mends), script_calling_both_tools("review", reports), script_calling_both_tools("last", ends)];
+    let builder = [
+        script_calling_both_tools("build", mends),
+        script_calling_both_tools("review", reports),
+        script_calling_both_tools("last", ends),
+    ];
     let turns: Vec<&str> = builder.iter().map(String::as_str).collect();
-    let talks = [role_talk("planner", "", &[&script_calling_both_tools("plan", plan)]), role_talk("builder", "", &turns)];
+    let talks = [
+        role_talk("planner", "", &[&script_calling_both_tools("plan", plan)]),
+        role_talk("builder", "", &turns),
+    ];
     let small = run_engine(&files, &talks.concat(), settings, &flags).await?;
     ensure!(small.outcome == "succeeded", "{}", small.outcome);
     let found = server_calls(&small);
@@ -103,8 +112,10 @@ async fn mcp_tools_are_limited_to_sop_modes_that_allow_them() -> Result<()> {
     ];
     let large = run_engine(&files, &talks.concat(), settings, &flags).await?;
     ensure!(large.outcome == "succeeded", "{}", large.outcome);
-    let found: Vec<String> =
-        server_calls(&large).into_iter().map(|(name, status, rule)| format!("{name} {status} {rule}")).collect();
+    let found: Vec<String> = server_calls(&large)
+        .into_iter()
+        .map(|(name, status, rule)| format!("{name} {status} {rule}"))
+        .collect();
     ensure!(found == ["count refused role", "note refused mode"], "{found:?}");
     Ok(())
 }
@@ -122,9 +133,14 @@ fn allow_only(tools: &str) -> String {
 async fn sop_and_architect_finish_under_a_deny_by_default_policy() -> Result<()> {
     docket_tests::needs!("python3");
     for engine in ["sop", "architect"] {
-        let script = join_talks(&[function_change_talks(engine, FunctionChange { from: 1, to: 2, at: "", round: 1 })]);
-        let played =
-            play_with_policy(engine, &script, &allow_only("\"read_file\", \"edit_file\", \"search_codebase\"")).await?;
+        let script =
+            join_talks(&[function_change_talks(engine, FunctionChange { from: 1, to: 2, at: "", round: 1 })]);
+        let played = play_with_policy(
+            engine,
+            &script,
+            &allow_only("\"read_file\", \"edit_file\", \"search_codebase\""),
+        )
+        .await?;
         ensure!(
             played.outcome == "succeeded" && played.diff.contains("+    return 2"),
             "{engine}: {}",
@@ -144,7 +160,9 @@ async fn sop_and_architect_finish_under_a_deny_by_default_policy() -> Result<()>
             played.keep_golden_log("sop-preflight").await?;
         }
         // Reading alone: the change is refused, and the run ends all the same.
-        let played = play_with_policy(engine, &script, &allow_only("\"read_file\"").replace("\"sed *\", ", "")).await?;
+        let played =
+            play_with_policy(engine, &script, &allow_only("\"read_file\"").replace("\"sed *\", ", ""))
+                .await?;
         ensure!(played.outcome != "succeeded", "{engine}: {}", played.outcome);
         ensure!(!played.diff.contains("return 2"), "{engine}: {}", played.diff);
     }

@@ -103,7 +103,8 @@ async fn roles_use_the_models_of_settings_and_flags() -> Result<()> {
         (&["--role", "planner"], "it must be NAME=MODEL"),
     ] {
         let flags: Vec<&OsStr> = flags.iter().map(OsStr::new).collect();
-        let said = run_docket(home.path(), &[&["eval".as_ref(), suite.suite_path()], &flags[..]].concat()).await?;
+        let said =
+            run_docket(home.path(), &[&["eval".as_ref(), suite.suite_path()], &flags[..]].concat()).await?;
         ensure!(said.code() == Some(2) && said.stderr.contains(says), "{flags:?}: {said:?}");
     }
     // A budget of money is kept by the prices of all of them: told before anything is started.
@@ -260,8 +261,11 @@ async fn modified_test_is_replaced_by_the_suite_file() -> Result<()> {
     ];
     let bent = evaluate_suite(home.path(), &scripted_suite(home.path(), BENDS, &usual)?, &[]).await?;
     ensure!(bent.all.passed == 1, "the command alone is fooled: {bent:#?}");
-    let suite =
-        scripted_suite(home.path(), BENDS, &[&usual[..], &[("[accept]", "[accept]\nfiles = \"own\"")]].concat())?;
+    let suite = scripted_suite(
+        home.path(),
+        BENDS,
+        &[&usual[..], &[("[accept]", "[accept]\nfiles = \"own\"")]].concat(),
+    )?;
     std::fs::create_dir_all(suite.0.path().join("own/tests"))?;
     let real = samples_folder().join("fixtures/cellar/tests/test_cellar.py");
     std::fs::copy(real, suite.0.path().join("own/tests/test_cellar.py"))?;

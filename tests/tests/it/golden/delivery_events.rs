@@ -25,7 +25,10 @@ pub(super) async fn delivered_run() -> Result<InMemoryExport> {
         if matches!(begun.hand.next_decision()?.act, Action::End { .. }) {
             break;
         }
-        begun.hand.push_turn("PLAN:\n- [x] look around\n\nIt is empty; nothing is to be changed.", None).await?;
+        begun
+            .hand
+            .push_turn("PLAN:\n- [x] look around\n\nIt is empty; nothing is to be changed.", None)
+            .await?;
     }
     begun.finish(task_events)
 }

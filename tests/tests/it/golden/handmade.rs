@@ -5,30 +5,30 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use docket_schema::{
+    api::ProblemCode,
     content::{BlobRef, Content},
     event::{Envelope, Head, NewEvent, TypedEvent},
-    export::{InMemoryExport, ExportHeader, VERSION},
+    export::{ExportHeader, InMemoryExport, VERSION},
     ids::{
         BatchId, BlobHash, Epoch, EventHash, IncarnationId, Position, RunId, Seq, StreamId, SystemTopic,
         TaskId, Timestamp, TreeHash, Turn,
     },
-    message::{CallId, ModelRef, MessagePart, StopReason, ToolUse, TokenUsage},
+    message::{CallId, MessagePart, ModelRef, StopReason, TokenUsage, ToolUse},
     queue::{QueueEvent, QueueSet, QueueSettings},
     run::*,
-    snapshot::{WorkspaceBase, Manifest},
+    snapshot::{Manifest, WorkspaceBase},
     system::{
-        AdminAct, AdminActed, BlockKind, Budget, BudgetSet, BudgetSpent, CallsRefused, TaskEndCounts, FiringResult,
-        LimitRemoved, LimitSet, MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, MissedFiringPolicy, NotificationContent,
-        NotificationBatch, NotificationSource, NotificationTask, NotificationDeadLettered, NotificationDelivered,
-        NotificationDropped, NotificationFailed, NotificationRaised, NotificationRetried,
-        NotificationsFollowed, OverlapPolicy, ProviderLimits, RateLimit, TokenRole, RunImported, TaskRunRef, TaskSchedule,
+        AdminAct, AdminActed, BlockKind, Budget, BudgetSet, BudgetSpent, CallsRefused, FiringResult,
+        LimitRemoved, LimitSet, MemoryCall, MemoryForgotten, MemorySaved, MemoryScope, MissedFiringPolicy,
+        NotificationBatch, NotificationContent, NotificationDeadLettered, NotificationDelivered,
+        NotificationDropped, NotificationFailed, NotificationRaised, NotificationRetried, NotificationSource,
+        NotificationTask, NotificationsFollowed, OverlapPolicy, ProviderLimits, RateLimit, RunImported,
         ScheduleFired, ScheduleName, SchedulePaused, ScheduleRemoved, ScheduleSet, SkipReason,
-        StreamArchived, StreamImported, StreamsArchived, StreamsRestored, SystemEvent, TokenCreated,
-        TokenName, TokenRevoked,
+        StreamArchived, StreamImported, StreamsArchived, StreamsRestored, SystemEvent, TaskEndCounts,
+        TaskRunRef, TaskSchedule, TokenCreated, TokenName, TokenRevoked, TokenRole,
     },
     task::*,
     tool::{TestCounts, ToolFacts},
-    api::ProblemCode,
 };
 use docket_worker::{
     engine::{self, Action, Decision},
@@ -227,7 +227,8 @@ impl StartedRun {
             blob
         };
         let manifest = Manifest::default();
-        let base = WorkspaceBase { manifest: keep(&manifest.encode()), tree: manifest.tree_hash(), git: None };
+        let base =
+            WorkspaceBase { manifest: keep(&manifest.encode()), tree: manifest.tree_hash(), git: None };
         let prompts = [
             keep(b"You mend code."),
             keep(&serde_json::to_vec(&tools::core_tool_specs())?),
@@ -429,7 +430,12 @@ pub(super) fn waiting_task_events() -> Vec<Envelope> {
     let mut stream = StreamBuilder::new(StreamId::Task(TaskId(fixed_uuid(23))));
     let concurrency = Some(ConcurrencyLimit { key: "branch/main".to_owned(), max: 2 });
     let selector = "gpu=a100".parse().expect("labels");
-    let conditions = LeaseConditions { after: vec![one, two], if_failed: DependencyFailurePolicy::Run, concurrency, selector };
+    let conditions = LeaseConditions {
+        after: vec![one, two],
+        if_failed: DependencyFailurePolicy::Run,
+        concurrency,
+        selector,
+    };
     let base = WorkspaceBase { manifest: BlobRef::for_bytes(b""), tree: TreeHash::ZERO, git: None };
     let spec = TaskSpec { conditions, ..task_spec(base) };
     let by = "a person".to_owned();
@@ -560,18 +566,31 @@ pub(super) fn notification_events() -> Vec<Envelope> {
         batch: Some(batch),
         batch_name: Some("nightly".to_owned()),
     };
-    let of_batch = NotificationBatch { batch, name: Some("nightly".to_owned()), queue: Some(of.queue.clone()) };
+    let of_batch =
+        NotificationBatch { batch, name: Some("nightly".to_owned()), queue: Some(of.queue.clone()) };
     let budget = Budget { tokens: Some(1_000_000), cost_nusd: None };
     let question = Some("which port shall it listen on?".to_owned());
     let notices = [
-        NotificationContent::TaskBlocked { of: of.clone(), block: BlockKind::Person, question: question.clone() },
+        NotificationContent::TaskBlocked {
+            of: of.clone(),
+            block: BlockKind::Person,
+            question: question.clone(),
+        },
         NotificationContent::TaskBlocked { of: of.clone(), block: BlockKind::Delivery, question },
-        NotificationContent::TaskFailed { of, reason: DiscardReason::Poison, message: "its process died".to_owned() },
+        NotificationContent::TaskFailed {
+            of,
+            reason: DiscardReason::Poison,
+            message: "its process died".to_owned(),
+        },
         NotificationContent::BatchFinished {
             of: of_batch.clone(),
             tasks: TaskEndCounts { all: 3, completed: 1, cancelled: 0, discarded: 1, behind_failed: 1 },
         },
-        NotificationContent::BudgetSpent { of: of_batch, budget, message: "1000000 tokens are used".to_owned() },
+        NotificationContent::BudgetSpent {
+            of: of_batch,
+            budget,
+            message: "1000000 tokens are used".to_owned(),
+        },
         NotificationContent::Test { by: by.clone() },
     ];
     let mut push = |event: SystemEvent| drop(stream.push(Turn(0), &event));

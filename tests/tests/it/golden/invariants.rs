@@ -7,7 +7,7 @@ use docket_schema::{
     event::TypedEvent as _,
     export::InMemoryExport,
     ids::DecisionHash,
-    run::{RunEvent, RunState, RunStage},
+    run::{RunEvent, RunStage, RunState},
     snapshot::OmittedPath,
 };
 use docket_worker::{

@@ -2,10 +2,10 @@
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::SubmitRequest,
     export::InMemoryExport,
     ids::QueueName,
     task::{TaskBlockedReason, TaskSpec, TaskState},
-    api::SubmitRequest,
 };
 use docket_tests::system::wait_until;
 use docket_worker::model::ModelProvider;
@@ -32,8 +32,9 @@ pub(super) async fn record_compacted(stage: &RecordingFixture) -> Result<InMemor
     let settings = "[prices.\"anthropic:golden\"]\ninput = \"3\"\noutput = \"5\"\ncache_read = \"1\"\n\
                     cache_write = \"3\"\ncontext_tokens = 14_000\noutput_tokens_max = 1000\n";
     let files = [("long.txt", long.as_str())];
-    let scene =
-        stage.start_task_on(&files, "compacted", &script, ModelProvider::Anthropic, &["--tests", "true"]).await?;
+    let scene = stage
+        .start_task_on(&files, "compacted", &script, ModelProvider::Anthropic, &["--tests", "true"])
+        .await?;
     let worker = stage.start_worker_with(&scene, settings).await?;
     stage.wait_for_state(&scene, TaskState::Completed).await?;
     worker.drain().await?;
@@ -47,7 +48,8 @@ pub(super) async fn record_compacted(stage: &RecordingFixture) -> Result<InMemor
 pub(super) async fn record_provider_block(stage: &RecordingFixture) -> Result<InMemoryExport> {
     let script = "[[turns]]\ncalls = [{ name = \"list_files\" }]\n\
                   fault = { kind = \"spend_limit\", times = 1 }\n[[turns]]\ntext = \"Done.\"\n";
-    let scene = stage.start_task("provider-block", script, ModelProvider::Anthropic, &["--tests", "true"]).await?;
+    let scene =
+        stage.start_task("provider-block", script, ModelProvider::Anthropic, &["--tests", "true"]).await?;
     let worker = stage.start_worker(&scene).await?;
     stage.wait_for_state(&scene, TaskState::Blocked).await?;
     stage.coordinator.run_docket(&["retry", &scene.task.to_string()]).await?.into_stdout()?;
@@ -108,7 +110,8 @@ fault = { kind = "output_limit", times = 1 }
 [[turns]]
 text = "Done."
 "#;
-    let mut scene = stage.start_task("template", script, ModelProvider::OpenAiResponses, &["--tests", "true"]).await?;
+    let mut scene =
+        stage.start_task("template", script, ModelProvider::OpenAiResponses, &["--tests", "true"]).await?;
     let (_, spec) = (scene.task, stage.coordinator.client().get_task(scene.task).await?.task.spec);
     stage.coordinator.client().cancel(scene.task, "a template").await?;
     let queue: QueueName = "several-models".parse()?;

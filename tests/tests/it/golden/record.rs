@@ -4,24 +4,27 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
-    event::TypedEvent as _,
-    export::{InMemoryExport, ExportHeader, VERSION},
-    ids::{BlobHash, QueueName, RunId, Seq, StreamId, TaskId},
+    api::SubmitRequest,
     blob_refs::event_blobs,
+    event::TypedEvent as _,
+    export::{ExportHeader, InMemoryExport, VERSION},
+    ids::{BlobHash, QueueName, RunId, Seq, StreamId, TaskId},
     run::RunEvent,
     task::{Backoff, TaskState},
-    api::SubmitRequest,
 };
 use docket_tests::{
     model_server::ModelServer,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, Signal, WorkerProcess, WorkerOptions, poll_until, send_signal, wait_until},
+    system::{
+        CoordinatorProcess, LeaseDuration, SampleRepository, Signal, StoreLocation, WorkerOptions,
+        WorkerProcess, poll_until, send_signal, wait_until,
+    },
 };
 use docket_worker::{
     client::HistoryScope,
     model::{ModelProvider, ScriptedModel},
 };
 
-use super::{roles, more_recordings, mcp_recordings};
+use super::{mcp_recordings, more_recordings, roles};
 
 /// A command that shows that it is in its middle and waits to be let on.
 const WAITS: &str = "touch middle; until [ -e go ]; do sleep 0.02; done; rm go middle";
@@ -128,7 +131,11 @@ impl RecordingFixture {
         self.start_worker_with(scene, "").await
     }
 
-    pub(super) async fn start_worker_with(&self, scene: &RecordedTask, settings: &str) -> Result<WorkerProcess> {
+    pub(super) async fn start_worker_with(
+        &self,
+        scene: &RecordedTask,
+        settings: &str,
+    ) -> Result<WorkerProcess> {
         let (queue, settings) = (Some(scene.queue.clone()), settings.to_owned());
         let options = WorkerOptions { queue, settings, ..WorkerOptions::default() };
         WorkerProcess::start(&self.coordinator, &options).await
@@ -143,9 +150,9 @@ impl RecordingFixture {
             let view = self.coordinator.client().get_task(scene.task).await.ok()?;
             (view.task.state == state || view.task.state.is_ended()).then_some(view.task)
         });
-        let task = view
-            .await
-            .with_context(|| format!("{} calls; {}", scene.server.call_count(), self.coordinator.log_tail()))?;
+        let task = view.await.with_context(|| {
+            format!("{} calls; {}", scene.server.call_count(), self.coordinator.log_tail())
+        })?;
         ensure!(task.state == state, "{} and not {state}: {:?}", task.state, task.message);
         Ok(())
     }
@@ -200,7 +207,9 @@ pub(crate) fn release_command(folder: &std::path::Path) -> Result<()> {
 
 /// All of them, by name.
 pub(super) async fn record_all() -> Result<Vec<(&'static str, InMemoryExport)>> {
-    let stage = RecordingFixture { coordinator: CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Patient).await? };
+    let stage = RecordingFixture {
+        coordinator: CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Patient).await?,
+    };
     let mut all = if super::is_missing(LAST) { Box::pin(record_react(&stage)).await? } else { Vec::new() };
     all.extend(Box::pin(roles::record_missing(&stage)).await?);
     if super::is_missing("external-tools") {
@@ -232,7 +241,10 @@ async fn record_react(stage: &RecordingFixture) -> Result<Vec<(&'static str, InM
 
 /// All seven tools, tests that fail and are mended, a gate that fails, words in the middle, a commit of the
 /// model's, setup, a path left out; then a fork of it, which is superseded in its middle by its resume.
-async fn record_all_tools_and_fork(stage: &RecordingFixture, all: &mut Vec<(&'static str, InMemoryExport)>) -> Result<()> {
+async fn record_all_tools_and_fork(
+    stage: &RecordingFixture,
+    all: &mut Vec<(&'static str, InMemoryExport)>,
+) -> Result<()> {
     let setup = "mkdir -p out && echo made > out/setup.log && echo ready > ready.txt";
     let more = ["--tests", "sh tests/run.sh", "--require", "told.txt", "--setup", setup];
     let scene = stage.start_task("whole", &all_tools_script(), ModelProvider::OpenAi, &more).await?;
@@ -246,7 +258,8 @@ async fn record_all_tools_and_fork(stage: &RecordingFixture, all: &mut Vec<(&'st
 
     let args =
         ["fork", &run.to_string(), "--turn", "3", "--hint", "Keep it short.", "--json"].map(str::to_owned);
-    let said: serde_json::Value = serde_json::from_str(&stage.coordinator.run_docket(&args).await?.into_stdout()?)?;
+    let said: serde_json::Value =
+        serde_json::from_str(&stage.coordinator.run_docket(&args).await?.into_stdout()?)?;
     let forked: RunId = said["run"].as_str().context("the fork's run")?.parse()?;
     let folder = wait_for_middle(&worker, Some(&folder)).await?;
     let args = ["resume", &forked.to_string(), "--turn", "4"].map(str::to_owned);
@@ -274,7 +287,8 @@ async fn record_cancelled(stage: &RecordingFixture) -> Result<InMemoryExport> {
 }
 
 async fn record_failures(stage: &RecordingFixture) -> Result<InMemoryExport> {
-    let scene = stage.start_task("failures", FAILURES, ModelProvider::Anthropic, &["--tests", "true"]).await?;
+    let scene =
+        stage.start_task("failures", FAILURES, ModelProvider::Anthropic, &["--tests", "true"]).await?;
     let worker = stage.start_worker(&scene).await?;
     stage.wait_for_state(&scene, TaskState::Completed).await?;
     worker.drain().await?;

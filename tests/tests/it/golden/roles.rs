@@ -360,7 +360,12 @@ calls = [{ name = "review_report", args = { risks = ["who relied on 1"], recomme
 calls = [{ name = "complete_task", args = { summary = "f returns 2" } }]
 "#;
 
-async fn record_engine(stage: &RecordingFixture, engine: &str, script: &str, provider: ModelProvider) -> Result<InMemoryExport> {
+async fn record_engine(
+    stage: &RecordingFixture,
+    engine: &str,
+    script: &str,
+    provider: ModelProvider,
+) -> Result<InMemoryExport> {
     record_engine_until(stage, (engine, engine, TaskState::Completed), script, provider).await
 }
 
@@ -421,7 +426,11 @@ pub(super) async fn record_missing(stage: &RecordingFixture) -> Result<Vec<(&'st
 }
 
 /// A run that gives work away; its children play the same script, without a role.
-async fn record_with_children(stage: &RecordingFixture, (name, engine): (&str, &str), script: &str) -> Result<InMemoryExport> {
+async fn record_with_children(
+    stage: &RecordingFixture,
+    (name, engine): (&str, &str),
+    script: &str,
+) -> Result<InMemoryExport> {
     let script = format!("{CHILD}{script}");
     let more = [&TESTS[..], &["--engine", engine, "--delegate", "1"]].concat();
     let scene = stage.start_task_on(&FILES, name, &script, ModelProvider::OpenAi, &more).await?;
@@ -447,8 +456,9 @@ async fn record_at_limit(stage: &RecordingFixture) -> Result<InMemoryExport> {
 /// A run that a person has to help.
 async fn record_architect_blocked(stage: &RecordingFixture) -> Result<InMemoryExport> {
     let more = [&TESTS[..], &["--engine", "architect"]].concat();
-    let scene =
-        stage.start_task_on(&FILES, "architect-blocked", ARCHITECT_BLOCKED, ModelProvider::Anthropic, &more).await?;
+    let scene = stage
+        .start_task_on(&FILES, "architect-blocked", ARCHITECT_BLOCKED, ModelProvider::Anthropic, &more)
+        .await?;
     let worker = stage.start_worker(&scene).await?;
     stage.wait_for_state(&scene, TaskState::Blocked).await?;
     worker.drain().await?;
@@ -462,7 +472,8 @@ async fn record_engine_change(stage: &RecordingFixture) -> Result<InMemoryExport
     stage.wait_for_state(&scene, TaskState::Blocked).await?;
     let run = stage.task_run(&scene).await?.to_string();
     let args = ["fork", &run, "--turn", "1", "--engine", "plan", "--json"].map(str::to_owned);
-    let said: serde_json::Value = serde_json::from_str(&stage.coordinator.run_docket(&args).await?.into_stdout()?)?;
+    let said: serde_json::Value =
+        serde_json::from_str(&stage.coordinator.run_docket(&args).await?.into_stdout()?)?;
     let forked: RunId = said["run"].as_str().context("the fork's run")?.parse()?;
     let task = stage.coordinator.client().get_run(forked).await?.task;
     let view = stage.coordinator.wait_until_ended(task).await?;

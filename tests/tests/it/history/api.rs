@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::{CoordinatorProcess, LeaseDuration, StoreLocation};
 use serde_json::{Value, json};
 
-use super::fixture::{LAST, HistoryFixture};
+use super::fixture::{HistoryFixture, LAST};
 
 struct HistoryApi<'a> {
     coordinator: &'a CoordinatorProcess,
@@ -30,7 +30,9 @@ impl HistoryApi<'_> {
 
 /// On the scene's own home, once nobody else serves it.
 pub(super) async fn check_api_matches_commands(scene: &HistoryFixture) -> Result<()> {
-    let coordinator = CoordinatorProcess::start_in(scene.home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual).await?;
+    let coordinator =
+        CoordinatorProcess::start_in(scene.home.path(), StoreLocation::HomeFolder, LeaseDuration::Usual)
+            .await?;
     drop(rustls::crypto::ring::default_provider().install_default());
     let http = reqwest::Client::builder().no_proxy().build()?;
     let found: Value = {

@@ -99,7 +99,8 @@ impl HistoryFixture {
         let script = script.to_str().context("UTF-8")?;
         let args = ["run", "Do it", "--repo", &repo, "--model", "scripted:past", "--script", script];
         scene.run_docket(&args).await?.into_stdout()?;
-        let task: Value = serde_json::from_str(scene.run_docket(&["ps", "--json"]).await?.into_stdout()?.trim())?;
+        let task: Value =
+            serde_json::from_str(scene.run_docket(&["ps", "--json"]).await?.into_stdout()?.trim())?;
         scene.run = task["run"].as_str().context("a run")?.to_owned();
         scene.trees = vec![scene.base_tree().await?; 1];
         let log = scene.run_docket(&["logs", &scene.run, "--json"]).await?.into_stdout()?;
@@ -123,7 +124,9 @@ impl HistoryFixture {
         let clone = self.home.path().join("clone");
         let from = self.sample.path().to_str().context("UTF-8")?;
         let to = clone.to_str().context("UTF-8")?;
-        run_program(TestProgram::Git, self.home.path(), &[], &["clone", "--quiet", from, to]).await?.into_stdout()?;
+        run_program(TestProgram::Git, self.home.path(), &[], &["clone", "--quiet", from, to])
+            .await?
+            .into_stdout()?;
         let tree = tree_hash_of_folder(&clone);
         fs::remove_dir_all(&clone)?;
         tree
@@ -152,7 +155,9 @@ impl HistoryFixture {
         self.run_docket(&["checkout", &self.run, "--turn", &turn.to_string(), to]).await?.into_stdout()?;
         let file = self.home.path().join(format!("{name}.patch"));
         fs::write(&file, patch)?;
-        run_program(TestProgram::Git, &dir, &[], &[OsStr::new("apply"), file.as_os_str()]).await?.into_stdout()?;
+        run_program(TestProgram::Git, &dir, &[], &[OsStr::new("apply"), file.as_os_str()])
+            .await?
+            .into_stdout()?;
         tree_hash_of_folder(&dir)
     }
 }

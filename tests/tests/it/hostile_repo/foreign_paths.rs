@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use docket_tests::system::acquire_scenario_slot;
 use nix::{sys::stat::Mode, unistd::mkfifo};
 
-use super::fixture::{SECRET, HostileRepository};
+use super::fixture::{HostileRepository, SECRET};
 
 /// A change to the folder `repo` (a repository), where `private` is a repository that its submitter never named.
 type RepositoryChange = fn(repo: &Path, private: &Path) -> Result<()>;
@@ -73,7 +73,10 @@ async fn other_repositories_cannot_be_reached() -> Result<()> {
             let done = scene.submit_folder("repo", more).await?;
             ensure!(!done.success() && done.stderr.contains("does not refer back to it"), "{name}: {done:?}");
         }
-        ensure!(scene.run_docket(&["ps", "--json"]).await?.into_stdout()?.is_empty(), "{name}: there is a task");
+        ensure!(
+            scene.run_docket(&["ps", "--json"]).await?.into_stdout()?.is_empty(),
+            "{name}: there is a task"
+        );
         // The person may mean it, and then names it.
         scene.submit_folder("private", &["--commit", "main"]).await?.into_stdout()?;
     }
@@ -111,7 +114,8 @@ async fn worktrees_and_linked_repositories_still_work() -> Result<()> {
     // A folder that looks like a bare repository is one only to whom names it.
     scene.git_output("repo", &["init", "-q", "--bare", "deep/bare.git"]).await?;
     fs::create_dir(scene.path_in("repo/deep/bare.git/src"))?;
-    let from_inside = scene.submit_folder("repo/deep/bare.git/src", &["--commit", "HEAD"]).await?.into_stdout()?;
+    let from_inside =
+        scene.submit_folder("repo/deep/bare.git/src", &["--commit", "HEAD"]).await?.into_stdout()?;
     ensure!(!from_inside.is_empty(), "the repository around it was taken");
     let named = scene.submit_folder("repo/deep/bare.git", &[]).await?;
     ensure!(named.stderr.contains("is not a commit"), "{named:?}");
@@ -143,7 +147,10 @@ async fn special_files_do_not_block_commands() -> Result<()> {
         }
         mkfifo(&path, Mode::S_IRWXU)?;
         let done = scene.submit_folder("repo", &[]).await?;
-        ensure!(!done.success() && done.stderr.contains("is not a file that git creates"), "{name}: {done:?}");
+        ensure!(
+            !done.success() && done.stderr.contains("is not a file that git creates"),
+            "{name}: {done:?}"
+        );
     }
     let scene = HostileRepository::new()?;
     scene.make_repository("repo", &[("a", "1\n"), ("tracked", "1\n")]).await?;
@@ -200,7 +207,10 @@ async fn branch_is_written_only_into_its_repository() -> Result<()> {
         symlink(scene.path_in(target), &full)?;
         if !path.starts_with("objects") {
             let control = scene.run_git("repo", &["branch", "--create-reflog", "x/y", "HEAD"]).await?;
-            ensure!(scene.assert_outside_unchanged("git").is_err(), "{path}: git does not go this way: {control:?}");
+            ensure!(
+                scene.assert_outside_unchanged("git").is_err(),
+                "{path}: git does not go this way: {control:?}"
+            );
             fs::remove_dir_all(scene.path_in("outside"))?;
             fs::create_dir(scene.path_in("outside"))?;
             fs::write(scene.path_in("outside/secret"), SECRET)?;

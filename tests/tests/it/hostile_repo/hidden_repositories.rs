@@ -96,7 +96,10 @@ text = "Done."
             "{tree} has the honest work"
         );
         for folder in SHAPES.iter().map(|(folder, _)| *folder).chain(["tools/m", "tools/c"]) {
-            ensure!(!does_trap_fire(&scene, tree, folder).await?, "git obeys what a model hid in {tree}/{folder}");
+            ensure!(
+                !does_trap_fire(&scene, tree, folder).await?,
+                "git obeys what a model hid in {tree}/{folder}"
+            );
         }
     }
     let log = scene.run_docket(&["logs", &id, "--json"]).await?.into_stdout()?;

@@ -4,18 +4,21 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_schema::{
+    api::{ProblemCode, SubmitRequest},
     content::{BlobRef, WorkspacePath},
     ids::BlobHash,
     snapshot::{Entry, EntryKind, Manifest},
     task::TaskSpec,
-    api::{ProblemCode, SubmitRequest},
 };
 use docket_tests::{
     pg_cluster::PostgresCluster,
-    system::{CoordinatorProcess, LeaseDuration, StoreLocation, TestProgram, docket_binary, fresh_database, acquire_scenario_slot, run_program},
+    system::{
+        CoordinatorProcess, LeaseDuration, StoreLocation, TestProgram, acquire_scenario_slot, docket_binary,
+        fresh_database, run_program,
+    },
 };
 use docket_worker::{
-    client::{CoordinatorClient, ClientError},
+    client::{ClientError, CoordinatorClient},
     secret::Secret,
 };
 
@@ -25,7 +28,10 @@ use super::fixture::HostileRepository;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn manifest_with_invalid_mode_is_rejected_at_submit() -> Result<()> {
     let _room = acquire_scenario_slot().await;
-    check_modes_are_rejected(CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?).await
+    check_modes_are_rejected(
+        CoordinatorProcess::start(StoreLocation::HomeFolder, LeaseDuration::Usual).await?,
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,9 +115,17 @@ async fn checkout_applies_the_umask_of_its_caller() -> Result<()> {
     for umask in [0o000, 0o022, 0o027, 0o077] {
         let out = scene.path_in(&format!("out-{umask:o}"));
         let line = format!("umask {umask:04o} && exec \"$@\"");
-        let (program, to) = (docket_binary().to_string_lossy().into_owned(), out.to_string_lossy().into_owned());
+        let (program, to) =
+            (docket_binary().to_string_lossy().into_owned(), out.to_string_lossy().into_owned());
         let args = ["-c", &line, "bash", &program, "checkout", &id, &to];
-        run_program(TestProgram::Bash, scene.home_path(), &[("DOCKET_HOME", scene.home_path().as_os_str())], &args).await?.into_stdout()?;
+        run_program(
+            TestProgram::Bash,
+            scene.home_path(),
+            &[("DOCKET_HOME", scene.home_path().as_os_str())],
+            &args,
+        )
+        .await?
+        .into_stdout()?;
         for (path, recorded) in [
             ("", 0o777),
             ("base.sh", 0o644),

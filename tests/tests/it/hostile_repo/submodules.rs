@@ -56,7 +56,10 @@ async fn writes_below_a_submodule_are_reported_and_it_is_kept() -> Result<()> {
         scene.run_docket(&["checkout", &id, &out]).await?.into_stdout()?;
         let core = fs::read_to_string(scene.path_in("out/lib/core.py")).ok();
         ensure!(core.as_deref() == is_there.then_some("CORE = 1\n"), "{core:?}");
-        ensure!(!scene.path_in("out/lib/new.py").exists() && !scene.path_in("out/lib/sub").exists(), "put back");
+        ensure!(
+            !scene.path_in("out/lib/new.py").exists() && !scene.path_in("out/lib/sub").exists(),
+            "put back"
+        );
         scene.run_docket(&["verify", &id]).await?.into_stdout()?;
     }
     Ok(())

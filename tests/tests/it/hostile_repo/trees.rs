@@ -23,12 +23,20 @@ async fn write_tree(scene: &HostileRepository, entries: &[RawTreeEntry<'_>]) -> 
         }
     }
     let args = ["hash-object", "-t", "tree", "--literally", "-w", "--stdin"];
-    Ok(run_with_input(TestProgram::Git, &scene.path_in("repo"), &[], &args, &raw).await?.into_stdout()?.trim().to_owned())
+    Ok(run_with_input(TestProgram::Git, &scene.path_in("repo"), &[], &args, &raw)
+        .await?
+        .into_stdout()?
+        .trim()
+        .to_owned())
 }
 
 async fn write_blob(scene: &HostileRepository, bytes: &[u8]) -> Result<String> {
     let args = ["hash-object", "-w", "--stdin"];
-    Ok(run_with_input(TestProgram::Git, &scene.path_in("repo"), &[], &args, bytes).await?.into_stdout()?.trim().to_owned())
+    Ok(run_with_input(TestProgram::Git, &scene.path_in("repo"), &[], &args, bytes)
+        .await?
+        .into_stdout()?
+        .trim()
+        .to_owned())
 }
 
 async fn write_commit(scene: &HostileRepository, tree: &str) -> Result<String> {
@@ -62,7 +70,10 @@ async fn tree_with_escaping_or_git_paths_is_rejected() -> Result<()> {
         let done = scene.submit_folder("repo", &["--commit", &commit]).await?;
         scene.assert_outside_unchanged(name)?;
         ensure!(!done.success() && !done.stderr.contains("panicked"), "{name}: {done:?}");
-        ensure!(scene.run_docket(&["ps", "--json"]).await?.into_stdout()?.is_empty(), "{name}: there is a task");
+        ensure!(
+            scene.run_docket(&["ps", "--json"]).await?.into_stdout()?.is_empty(),
+            "{name}: there is a task"
+        );
     }
     Ok(())
 }
@@ -103,7 +114,10 @@ async fn outside_links_and_odd_names_are_kept_literally() -> Result<()> {
     );
 
     let id = scene.play_script("repo", THROUGH, &["--include-dirty", "--branch=out/x"]).await?;
-    ensure!(scene.run_docket(&["cat", &id, "--turn", "0", "plain"]).await?.into_stdout()? == "1\n", "what was committed");
+    ensure!(
+        scene.run_docket(&["cat", &id, "--turn", "0", "plain"]).await?.into_stdout()? == "1\n",
+        "what was committed"
+    );
     let patch = scene.run_docket(&["diff", &id]).await?;
     ensure!(patch.success() && patch.stdout.contains("b/-rf"), "{patch:?}");
     let log = scene.run_docket(&["logs", &id, "--json"]).await?.into_stdout()?;

@@ -151,7 +151,12 @@ impl WebhookReceiver {
     }
 
     /// Waits for something to come to a hook.
-    pub(super) async fn wait_for_request(&self, hook: &str, what: &str, is: impl Fn(&ReceivedRequest) -> bool) -> Result<ReceivedRequest> {
+    pub(super) async fn wait_for_request(
+        &self,
+        hook: &str,
+        what: &str,
+        is: impl Fn(&ReceivedRequest) -> bool,
+    ) -> Result<ReceivedRequest> {
         let found = wait_until(what, async || self.received(hook).into_iter().find(|got| is(got))).await;
         found.with_context(|| format!("{:#?}", self.received(hook)))
     }

@@ -9,7 +9,7 @@ use docket_schema::{
 };
 use docket_tests::system::acquire_scenario_slot;
 use docket_worker::{
-    replay::{FieldDifference, Divergence, VerifyError, verify},
+    replay::{Divergence, FieldDifference, VerifyError, verify},
     run::BlobCache,
 };
 use serde_json::{Value, json};
@@ -168,7 +168,8 @@ pub(super) async fn check_missing_or_extra_events_are_named(played: &ReplayFixtu
 
     let mut without = events.clone();
     without.remove(tool + 1);
-    let found = find_divergence(played, &renumber_events(without)).await?.context("an intent that is missing")?;
+    let found =
+        find_divergence(played, &renumber_events(without)).await?.context("an intent that is missing")?;
     ensure!(found.seq.0 == tool as u64 + 2 && found.derived == Some("ToolRequested"), "{found}");
 
     let mut doubled = events.clone();
@@ -186,7 +187,8 @@ pub(super) async fn check_missing_or_extra_events_are_named(played: &ReplayFixtu
     let phase = place_of("PhaseChanged")?;
     let mut silent = events.clone();
     silent.remove(phase);
-    let found = find_divergence(played, &renumber_events(silent)).await?.context("a phase that is missing")?;
+    let found =
+        find_divergence(played, &renumber_events(silent)).await?.context("a phase that is missing")?;
     ensure!(found.derived == Some("PhaseChanged") && found.recorded == "ToolRequested", "{found}");
     ensure!(found.fields[0].field == "kind", "{found}");
 

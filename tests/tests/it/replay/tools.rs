@@ -3,7 +3,10 @@
 use std::{ffi::OsStr, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
-use docket_tests::system::{FinishedProcess, RunningProcess, SampleRepository, Signal, TestProgram, acquire_scenario_slot, run_program, poll_until, send_signal};
+use docket_tests::system::{
+    FinishedProcess, RunningProcess, SampleRepository, Signal, TestProgram, acquire_scenario_slot,
+    poll_until, run_program, send_signal,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -190,7 +193,7 @@ async fn unsandboxed_calls_are_not_replayed() -> Result<()> {
         ensure!(turn["calls"][0]["ran"] == "external" && turn["ok"] == true, "{turn:#}");
     }
     let text = kept.run_docket(&["replay", &kept.id, "--tools"], &[]).await?.into_stdout()?;
-    ensure!(text.contains("not run again, it may reach beyond the workspace"), "{text}");
+    ensure!(text.contains("not run again because it may have effects outside the workspace"), "{text}");
     // And without walls here, nothing is run here.
     let refused = kept.run_docket(&["replay", &kept.id, "--tools"], &[("DOCKET_SANDBOX", "none")]).await?;
     ensure!(refused.code() == Some(2) && refused.stderr.contains("only in a sandbox"), "{refused:?}");

@@ -29,7 +29,10 @@ pub(super) async fn check_manual_changes(coordinator: &CoordinatorProcess, run: 
     ensure!(by_hand(false) == ["old.txt", "state.txt"] && by_hand(true) == by_hand(false), "{turn}");
 
     let own = coordinator.run_docket(&["diff", &run, "--turn", "1"]).await?;
-    ensure!(own.stderr.contains("manually at the end of turn 1, not shown: new, new/empty, old.txt"), "{own:?}");
+    ensure!(
+        own.stderr.contains("manually at the end of turn 1, not shown: new, new/empty, old.txt"),
+        "{own:?}"
+    );
     ensure!(own.stdout.contains("+broken") && !own.stdout.contains("mended"), "{own:?}");
     let hand = coordinator.run_docket(&["diff", &run, "--turn", "1", "--by-hand"]).await?.into_stdout()?;
     ensure!(hand.contains("-broken\n+mended") && hand.contains("b/new/empty"), "{hand}");

@@ -77,7 +77,10 @@ fn turn_act(n: u32) -> TurnAct {
             let line = format!("echo 'turn {n:02}' >> log.txt; chmod 755 {}", note_path(n - 1));
             shell_act(
                 line,
-                vec![FileChange::Append("log.txt", format!("turn {n:02}\n")), FileChange::Mode(note_path(n - 1), 0o755)],
+                vec![
+                    FileChange::Append("log.txt", format!("turn {n:02}\n")),
+                    FileChange::Mode(note_path(n - 1), 0o755),
+                ],
             )
         }
         _ if n % 5 == 3 => {
@@ -252,7 +255,10 @@ fn read_folder(folder: &Path, prefix: &[u8], files: &mut FileTree) -> Result<usi
                 files.insert(path, FileNode::Empty);
             }
         } else if meta.is_symlink() {
-            files.insert(path, FileNode::Link(std::fs::read_link(entry.path())?.as_os_str().as_bytes().to_vec()));
+            files.insert(
+                path,
+                FileNode::Link(std::fs::read_link(entry.path())?.as_os_str().as_bytes().to_vec()),
+            );
         } else {
             let bytes = std::fs::read(entry.path())?;
             files.insert(path, FileNode::File { mode: meta.permissions().mode() & 0o7777, bytes });

@@ -14,18 +14,19 @@ use docket_tests::{
     model_server::ModelServer,
     pg_cluster::PostgresCluster,
     system::{
-        CoordinatorProcess, LeaseDuration, StoreLocation, SampleRepository, Signal, WorkerProcess, WorkerOptions, fresh_database, acquire_scenario_slot, poll_until,
-        send_signal, wait_until,
+        CoordinatorProcess, LeaseDuration, SampleRepository, Signal, StoreLocation, WorkerOptions,
+        WorkerProcess, acquire_scenario_slot, fresh_database, poll_until, send_signal, wait_until,
     },
 };
 use docket_worker::{
-    bootstrap::{FailpointTiming, FailpointTarget, Failpoint},
+    bootstrap::{Failpoint, FailpointTarget, FailpointTiming},
     model::{ModelProvider, ScriptedModel},
 };
 use tokio::sync::OnceCell;
 
 use super::journey::{
-    FILES, GO, KILLED_AT, MIDDLE, TURNS, describe_difference, files_after, files_in, journey_script, tree_hash,
+    FILES, GO, KILLED_AT, MIDDLE, TURNS, describe_difference, files_after, files_in, journey_script,
+    tree_hash,
 };
 
 /// Epochs under which the successor stops for its files to be read: the lease may be lost once more on a
@@ -84,7 +85,9 @@ async fn release_command(worker: &WorkerProcess, run: RunId) -> Result<()> {
 }
 
 async fn task_run(coordinator: &CoordinatorProcess, task: TaskId) -> Result<RunId> {
-    let run = wait_until("a run of the task", async || coordinator.client().get_task(task).await.ok()?.task.last_run);
+    let run = wait_until("a run of the task", async || {
+        coordinator.client().get_task(task).await.ok()?.task.last_run
+    });
     run.await.with_context(|| coordinator.log_tail())
 }
 
@@ -92,7 +95,11 @@ async fn start_model_server() -> Result<ModelServer> {
     Ok(ModelServer::start(ScriptedModel::parse(journey_script()?.as_bytes())?).await?)
 }
 
-async fn submit_journey(coordinator: &CoordinatorProcess, server: &ModelServer, queue: &QueueName) -> Result<TaskId> {
+async fn submit_journey(
+    coordinator: &CoordinatorProcess,
+    server: &ModelServer,
+    queue: &QueueName,
+) -> Result<TaskId> {
     let sample = SampleRepository::new(&FILES)?;
     let args = ["--model", "openai:travel", "--queue", "template"];
     let (template, spec) = sample.submit(coordinator, &args).await?;
@@ -155,7 +162,12 @@ struct Continuation {
     seq: u64,
 }
 
-async fn continue_run(way: RecoveryPath, coordinator: &CoordinatorProcess, task: TaskId, run: RunId) -> Result<Continuation> {
+async fn continue_run(
+    way: RecoveryPath,
+    coordinator: &CoordinatorProcess,
+    task: TaskId,
+    run: RunId,
+) -> Result<Continuation> {
     let turn = match way {
         RecoveryPath::Itself => {
             let head = coordinator.client().get_run(run).await?.head.seq.0;
@@ -204,7 +216,12 @@ pub(crate) async fn check_recovery(way: RecoveryPath, cluster: Option<&PostgresC
     let run = coordinator.client().get_task(task).await?.task.last_run.context("a run")?;
 
     let onward = continue_run(way, &coordinator, task, run).await?;
-    let stop = |epoch| Failpoint { seq: onward.seq, when: FailpointTiming::Before, epoch, whom: FailpointTarget::Sleeper };
+    let stop = |epoch| Failpoint {
+        seq: onward.seq,
+        when: FailpointTiming::Before,
+        epoch,
+        whom: FailpointTarget::Sleeper,
+    };
     let options = WorkerOptions { slots: 2, failpoints: EPOCHS.map(stop).collect(), ..options };
     let second = WorkerProcess::start(&coordinator, &options).await?;
     let files = check_restored_files(&second, onward.run, way).await;
@@ -215,7 +232,11 @@ pub(crate) async fn check_recovery(way: RecoveryPath, cluster: Option<&PostgresC
         release_command(&second, run).await?;
         let view = coordinator.wait_until_ended(task).await.with_context(|| second.log_tail())?;
         let history = coordinator.run_history(run).await?;
-        ensure!(view.task.last_run == Some(run) && history.final_tree() == Some(tree), "{}", history.format_kinds());
+        ensure!(
+            view.task.last_run == Some(run) && history.final_tree() == Some(tree),
+            "{}",
+            history.format_kinds()
+        );
     }
 
     let view = coordinator.wait_until_ended(onward.task).await.with_context(|| second.log_tail())?;
@@ -235,7 +256,11 @@ pub(crate) async fn check_recovery(way: RecoveryPath, cluster: Option<&PostgresC
     let stalls = recovered.len() as u64 - 1;
     let (calls, wanted) = (server.call_count(), before + u64::from(way.calls_after()));
     ensure!((wanted..=wanted + stalls).contains(&calls), "{calls} model calls, {wanted} wanted");
-    ensure!(history.envelopes.iter().all(|event: &Envelope| event.turn.0 <= TURNS), "{}", history.format_kinds());
+    ensure!(
+        history.envelopes.iter().all(|event: &Envelope| event.turn.0 <= TURNS),
+        "{}",
+        history.format_kinds()
+    );
     history.verify(coordinator.client()).await?;
     second.drain().await?;
     coordinator.end_and_check().await

@@ -158,7 +158,7 @@ async fn wait_until_ticks_stop(tick: &Path) {
 
 const VICTIM_VARIABLE: &str = "DOCKET_TEST_SANDBOX_VICTIM";
 
-/// Does nothing by itself; [`killing_docket_ends_the_tree`] starts this test in a separate process.
+/// Does nothing by itself; [`killing_docket_kills_the_process_tree`] starts this test in a separate process.
 #[tokio::test]
 async fn victim_process() {
     let Ok(told) = std::env::var(VICTIM_VARIABLE) else { return };

@@ -94,7 +94,8 @@ impl RunFollower {
             return Ok(None);
         }
         let envelope: Envelope = serde_json::from_str(&event.data).map_err(|error| {
-            self.client.protocol_error("follow a run", format!("an event does not have the expected form ({error})"))
+            self.client
+                .protocol_error("follow a run", format!("an event does not have the expected form ({error})"))
         })?;
         // A server that ignores Last-Event-ID sends known events again.
         if envelope.seq <= self.after {

@@ -218,7 +218,9 @@ impl CoordinatorClient {
     /// # Errors
     /// [`ClientError::Problem`] with the reason if it is not ready.
     pub async fn check_ready(&self) -> Result<HealthResponse, ClientError> {
-        self.build_call("check whether the coordinator is ready", Method::GET, "/readyz").send_for_json().await
+        self.build_call("check whether the coordinator is ready", Method::GET, "/readyz")
+            .send_for_json()
+            .await
     }
 
     /// Cancels a task, running or not; returns the updated task.

@@ -15,7 +15,10 @@ impl CoordinatorClient {
     /// # Errors
     /// [`ClientError::Problem`] with `wrong_state` if a valid token of this name exists.
     pub async fn create_token(&self, request: &CreateTokenRequest) -> Result<CreatedToken, ClientError> {
-        self.build_call("create a token", Method::POST, "/v1/tokens").with_json(request)?.send_for_json().await
+        self.build_call("create a token", Method::POST, "/v1/tokens")
+            .with_json(request)?
+            .send_for_json()
+            .await
     }
 
     /// Lists tokens, without their secrets.

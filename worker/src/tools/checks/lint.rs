@@ -52,7 +52,7 @@ pub struct LintBatch<'a> {
     /// Linters known to be missing or to time out: they are neither run nor reported again.
     pub unavailable: &'a BTreeSet<String>,
     /// What each linter, by name, found before the run changed the files.
-    pub baseline: &'a BTreeMap<String, LintBaselineResult>,
+    pub baseline: &'a BTreeMap<String, LintBaseline>,
     /// Time limit of each linter, in milliseconds.
     pub timeout_ms: u64,
     /// Whether findings are listed; otherwise they are only counted.
@@ -129,7 +129,10 @@ pub async fn lint_baseline(
                 if findings.len() > BASELINE_FINDINGS_MAX {
                     continue;
                 }
-                LintBaselineResult::Found(LintBaseline { files: own.into_iter().chain(made).collect(), findings })
+                LintBaselineResult::Found(LintBaseline {
+                    files: own.into_iter().chain(made).collect(),
+                    findings,
+                })
             }
         };
         all.insert(linter.name.clone(), before);
@@ -193,8 +196,9 @@ impl<'a> LineTextCache<'a> {
     fn fingerprint(&mut self, found: &LintFinding) -> String {
         let path = found.path.strip_prefix("./").unwrap_or(&found.path);
         let message: String = found.message.chars().filter(|c| !c.is_ascii_digit()).collect();
-        let short =
-            |text: &str| BlobHash::hash_bytes(text.as_bytes()).to_string().chars().take(8).collect::<String>();
+        let short = |text: &str| {
+            BlobHash::hash_bytes(text.as_bytes()).to_string().chars().take(8).collect::<String>()
+        };
         format!("{}{}", short(&format!("{path}\n{}\n{message}", found.code)), short(&self.line_text(found)))
     }
 }
@@ -527,7 +531,7 @@ mod tests {
         let path = |path: &str| WorkspacePath::new(path).expect("legal");
         let files = [path("a.py")];
         let before =
-            |files: &[WorkspacePath], known: &BTreeMap<String, LintBaselineResult>, changing: BatchChanges| {
+            |files: &[WorkspacePath], known: &BTreeMap<String, LintBaseline>, changing: BatchChanges| {
                 let missing = BTreeSet::new();
                 let edited = LintBatch {
                     linters: &linters,

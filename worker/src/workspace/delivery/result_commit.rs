@@ -76,9 +76,7 @@ pub enum DeliverError {
         at: String,
     },
     /// One branch name is a folder of the other.
-    #[error(
-        "the branch `{other}` exists, so git cannot create `{branch}`: deliver under another name"
-    )]
+    #[error("the branch `{other}` exists, so git cannot create `{branch}`: deliver under another name")]
     BranchNameConflict {
         /// The requested branch.
         branch: String,
@@ -112,9 +110,7 @@ pub enum DeliverError {
         "the checked-out files have uncommitted changes where the result changes them, in {}",
         format_paths(paths)
     )]
-    DirtyFiles {
-        paths: Vec<String>,
-    },
+    DirtyFiles { paths: Vec<String> },
     /// The result conflicts with commits added to the branch since the task began.
     #[error(
         "the result conflicts with changes made to `{onto}` since the task began, in {}",
@@ -287,9 +283,11 @@ pub(crate) async fn write_objects(
     let names = trim_output_line(own.run(&args, list.into_bytes()).await?);
     let names: Vec<String> = names.lines().map(str::to_owned).collect();
     if names.len() != hashes.len() {
-        return Err(
-            GitCallError::UnexpectedOutput { verb: "hash-object", what: "an unexpected number of names" }.into()
-        );
+        return Err(GitCallError::UnexpectedOutput {
+            verb: "hash-object",
+            what: "an unexpected number of names",
+        }
+        .into());
     }
     Ok(hashes.into_iter().zip(names).collect())
 }

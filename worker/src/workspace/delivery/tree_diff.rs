@@ -63,7 +63,9 @@ impl PatchOmission {
             Self::Mode => "git records only the modes 644 and 755",
             Self::ForbiddenLink => "git does not accept a link of this name in a tree",
             Self::Submodule => "a commit does not contain the files of a submodule",
-            Self::HiddenRepository => "git would treat its folder as a repository and run commands configured there",
+            Self::HiddenRepository => {
+                "git would treat its folder as a repository and run commands configured there"
+            }
             Self::NestedGit => "git ignores git folders inside a tree",
         }
     }

@@ -11,11 +11,11 @@ pub enum PinError {
     #[error(
         "{path} is not in a git repository: run `git init` and commit there, or submit without a repository"
     )]
-    NoRepository {
-        path: PathBuf,
-    },
+    NoRepository { path: PathBuf },
     /// The folder cannot be read.
-    #[error("cannot read the source folder {path}: check that it exists and that you have permission to read it")]
+    #[error(
+        "cannot read the source folder {path}: check that it exists and that you have permission to read it"
+    )]
     SourceFolder {
         path: PathBuf,
         #[source]

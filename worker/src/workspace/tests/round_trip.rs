@@ -9,7 +9,8 @@ use super::support::{
     RecordedRun, WorkspaceFixture, git, path, path_from_bytes, read_plain_tree, set_mode, write_file,
 };
 use crate::workspace::{
-    BaseSource, DirtyTreePolicy, MemoryBlobs, PinError, PinNote, PinOptions, PinnedBase, materialize, pin_base,
+    BaseSource, DirtyTreePolicy, MemoryBlobs, PinError, PinNote, PinOptions, PinnedBase, materialize,
+    pin_base,
 };
 
 /// A source with everything that git itself can store.

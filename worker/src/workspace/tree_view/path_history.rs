@@ -21,10 +21,7 @@ pub enum ChangeCause {
     /// A tool call of the model.
     ToolCall(ToolUse),
     /// A final check, with its name and command.
-    Gate {
-        name: String,
-        command: String,
-    },
+    Gate { name: String, command: String },
     /// A setup command of the workspace.
     Setup(String),
     /// A person, through `docket shell`.

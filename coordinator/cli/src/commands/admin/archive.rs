@@ -33,17 +33,18 @@ const KEPT_LISTED_MAX: usize = 20;
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "A task is archived together with all of its runs and everything that shares history with them, once all of
-it ended at least that long ago. docket writes a file, reads it back to verify it, then replaces the events in
-the store with a stub. `show`, `replay`, `verify`, `export` and other commands read archived runs as usual; to
-resume or fork one, restore it first. Archived tasks still count towards their batches, and importing the same
-file again does not resubmit them. docket never deletes or overwrites an archive file. `docket gc --delete`
-then removes the blobs that are no longer referenced.
+    after_help = "A task is archived together with all of its runs and everything that shares history with them,
+once all of it ended at least that long ago. docket writes a file, reads it back to verify it,
+then replaces the events in the store with a stub. `show`, `replay`, `verify`, `export` and other
+commands read archived runs as usual; to resume or fork one, restore it first. Archived tasks
+still count towards their batches, and importing the same file again does not resubmit them.
+docket never deletes or overwrites an archive file. `docket gc --delete` then removes the blobs
+that are no longer referenced.
 
-The coordinator setting `archive.to` selects the destination: file:///FOLDER or s3://BUCKET/PREFIX, with
-credentials from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL. With `archive.after`
-the coordinator archives automatically. You can move an archive: files are looked up in `archive.to` first, then
-at their original location.
+The coordinator setting `archive.to` selects the destination: file:///FOLDER or
+s3://BUCKET/PREFIX, with credentials from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and
+AWS_ENDPOINT_URL. With `archive.after` the coordinator archives automatically. You can move an
+archive: files are looked up in `archive.to` first, then at their original location.
 
 Examples:
   docket archive --older-than 90d --dry-run
@@ -183,7 +184,10 @@ fn print_archived(cx: &CliContext, all: &ArchiveResponse, dry_run: bool) {
         display::print_line(&cx.screen.wrap_prose(&display::sanitize_line(&said)));
     }
     if all.kept.len() > KEPT_LISTED_MAX {
-        display::print_line(&format!("  and {} more; use --json to list all", all.kept.len() - KEPT_LISTED_MAX));
+        display::print_line(&format!(
+            "  and {} more; use --json to list all",
+            all.kept.len() - KEPT_LISTED_MAX
+        ));
     }
 }
 
@@ -258,9 +262,7 @@ async fn restore_archived(
                 let absent = || {
                     CliError::new(
                         ExitKind::NotFound,
-                        format!(
-                            "no archived task or run matches `{id}`; see `docket archive list`"
-                        ),
+                        format!("no archived task or run matches `{id}`; see `docket archive list`"),
                     )
                 };
                 streams.push(resolve::resolve_archived(client, id).await?.ok_or_else(absent)?);

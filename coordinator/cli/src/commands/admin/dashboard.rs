@@ -59,8 +59,9 @@ const PASSED_ENV: [&str; 14] = [
 /// Command-line arguments of `docket dashboard`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Opens the dashboard in a browser, or prints its address if there is no desktop. The address contains a token that is
-valid for 12 hours (or DOCKET_TOKEN, if set). Anyone who has the address has that token's permissions.
+    after_help = "Opens the dashboard in a browser, or prints its address if there is no desktop. The address
+contains a token that is valid for 12 hours (or DOCKET_TOKEN, if set). Anyone who has the address
+has that token's permissions.
 
 Examples:
   docket dashboard
@@ -159,7 +160,10 @@ async fn open_in_browser(
 ) -> CliResult<()> {
     let page = cx.home.path().join("dashboard.html");
     write_redirect_page(&page, address).fail_with(ExitKind::Failed, || {
-        format!("cannot write {}; run `docket dashboard --print` to print the address instead", page.display())
+        format!(
+            "cannot write {}; run `docket dashboard --print` to print the address instead",
+            page.display()
+        )
     })?;
     let env = PASSED_ENV.iter().filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
     let spec = TrustedSpec {

@@ -18,12 +18,13 @@ const HOUR_MS: u64 = 3_600_000;
 /// Command-line arguments of `docket gc`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Deletes blobs that no event references, directly or through another blob, and that have not been touched for
-24 hours: a submit stores its blobs first and references them later. Without --delete, blobs are only counted.
-Collection runs in small steps while the system is in use; blobs that become referenced meanwhile are kept. The
-database file does not shrink, but its free space is reused. If blobs are stored outside the database (`blobs.to`),
-their files are deleted too, including files that were written but never referenced: run this on the live store,
-never on a copy of its database.
+    after_help = "Deletes blobs that no event references, directly or through another blob, and that have not been
+touched for 24 hours: a submit stores its blobs first and references them later. Without --delete,
+blobs are only counted. Collection runs in small steps while the system is in use; blobs that
+become referenced meanwhile are kept. The database file does not shrink, but its free space is
+reused. If blobs are stored outside the database (`blobs.to`), their files are deleted too,
+including files that were written but never referenced: run this on the live store, never on a
+copy of its database.
 
 Examples:
   docket gc
@@ -47,9 +48,10 @@ fn parse_untouched_time(text: &str) -> Result<u64, String> {
     let parsed = hours.and_then(|(n, hours)| n.parse::<u64>().ok()?.checked_mul(hours * HOUR_MS));
     match parsed {
         None => Err("expected hours or days, for example 24h or 7d".to_owned()),
-        Some(ms) if ms < GC_AGE_MS_MIN => {
-            Err(format!("must be at least {}h, so that recently stored blobs are not deleted", GC_AGE_MS_MIN / HOUR_MS))
-        }
+        Some(ms) if ms < GC_AGE_MS_MIN => Err(format!(
+            "must be at least {}h, so that recently stored blobs are not deleted",
+            GC_AGE_MS_MIN / HOUR_MS
+        )),
         Some(ms) => Ok(ms),
     }
 }
@@ -93,8 +95,6 @@ fn print_gc_report(report: &GcResponse, hours: u64) {
     if report.strays > 0 {
         let done = if report.delete { "deleted" } else { "unreferenced" };
         let (files, bytes) = (report.strays, report.stray_bytes);
-        display::print_line(&format!(
-            "  {done}: {files} external files without a blob, {bytes} bytes"
-        ));
+        display::print_line(&format!("  {done}: {files} external files without a blob, {bytes} bytes"));
     }
 }

@@ -22,10 +22,10 @@ const PROVIDERS: [ModelProvider; 3] =
 /// Command-line arguments of `docket limit`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A limit applies to all workers and coordinators of a store, from the next turn of each run: a run waits for a
-permit before each call to that provider. Calls are spaced evenly, without bursts. `openai` covers every server that
-speaks one of OpenAI's protocols, whatever its --base-url. Token counts are estimated before a call and corrected
-afterwards.
+    after_help = "A limit applies to all workers and coordinators of a store, from the next turn of each run: a run
+waits for a permit before each call to that provider. Calls are spaced evenly, without bursts.
+`openai` covers every server that speaks one of OpenAI's protocols, whatever its --base-url. Token
+counts are estimated before a call and corrected afterwards.
 
 Examples:
   docket limit set openai --requests 50/m --tokens 40000/m

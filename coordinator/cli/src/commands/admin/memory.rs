@@ -21,9 +21,10 @@ use crate::{
 /// Command-line arguments of `docket memory`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Runs with the wide tool set (`--tools wide`) save notes for later runs on the same repository, or in the same
-queue: up to 1000 keys each, 16 KiB per note, with secrets redacted. A repository is identified by the folder that
-tasks were submitted with. A deleted note stays in the log, but runs no longer see it.
+    after_help = "Runs with the wide tool set (`--tools wide`) save notes for later runs on the same repository, or
+in the same queue: up to 1000 keys each, 16 KiB per note, with secrets redacted. A repository is
+identified by the folder that tasks were submitted with. A deleted note stays in the log, but runs
+no longer see it.
 
 Examples:
   docket memory

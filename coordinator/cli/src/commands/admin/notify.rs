@@ -36,11 +36,12 @@ const PAGE_NOTIFICATIONS: u32 = NOTIFICATIONS_MAX;
 /// Command-line arguments of `docket notify`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Targets are configured in docket.toml of the coordinator's home, each as a [[notify]] with a `url` and a secret (a
-request signed by the Standard Webhooks specification), or with a `command` (which receives JSON on standard input).
-They are notified when a task needs a person (task.blocked), when a task is given up (task.failed), when all tasks of
-a batch have ended (batch.finished) and when a batch has used up its budget (budget.spent). Failed deliveries are
-retried with increasing delays and finally become dead letters. A notification keeps its id across all attempts.
+    after_help = "Targets are configured in docket.toml of the coordinator's home, each as a [[notify]] with a `url`
+and a secret (a request signed by the Standard Webhooks specification), or with a `command` (which
+receives JSON on standard input). They are notified when a task needs a person (task.blocked),
+when a task is given up (task.failed), when all tasks of a batch have ended (batch.finished) and
+when a batch has used up its budget (budget.spent). Failed deliveries are retried with increasing
+delays and finally become dead letters. A notification keeps its id across all attempts.
 
 Examples:
   docket notify                            # targets and recent deliveries
@@ -161,7 +162,9 @@ fn print_notifications(cx: &CliContext, list: &NotificationList) -> CliResult<Ex
     }
     if list.dead > 0 {
         let letters = display::format_count(list.dead, "dead letter");
-        display::print_note(&format!("{letters}; list them with `docket notify list --state dead`, then `retry` or `drop` them"));
+        display::print_note(&format!(
+            "{letters}; list them with `docket notify list --state dead`, then `retry` or `drop` them"
+        ));
     }
     Ok(ExitKind::Ok)
 }

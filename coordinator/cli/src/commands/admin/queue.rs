@@ -25,8 +25,9 @@ const DRAIN_POLL: Duration = Duration::from_millis(250);
 /// Command-line arguments of `docket queue`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A paused queue starts no tasks; running tasks continue. `drain` pauses the queue and waits until none of its
-tasks run; the exit code is 1 if the timeout passes first. A limit applies across all workers and coordinators.
+    after_help = "A paused queue starts no tasks; running tasks continue. `drain` pauses the queue and waits until
+none of its tasks run; the exit code is 1 if the timeout passes first. A limit applies across all
+workers and coordinators.
 
 Examples:
   docket queue
@@ -107,7 +108,8 @@ pub(crate) async fn run_queue(cx: CliContext, args: QueueArgs) -> CliResult {
                 if until.is_some_and(|until| Instant::now() >= until) {
                     let running = view.count_in_state(TaskState::Running);
                     access.close().await?;
-                    let message = format!("{running} tasks of queue {name} are still running; the queue stays paused");
+                    let message =
+                        format!("{running} tasks of queue {name} are still running; the queue stays paused");
                     return Err(CliError::new(ExitKind::Failed, message));
                 }
                 tokio::time::sleep(DRAIN_POLL).await;

@@ -20,13 +20,15 @@ const HOUR_MS: u64 = 3_600_000;
 /// Command-line arguments of `docket token`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A token is shown once, when it is created; the log keeps only its hash, and records the token's name with everything
-done with it. A revoked token is refused at once, and within two seconds by other coordinators of the same store.
-The file `token` in the home is a separate administrator token and is not in this list.
+    after_help = "A token is shown once, when it is created; the log keeps only its hash, and records the token's
+name with everything done with it. A revoked token is refused at once, and within two seconds by
+other coordinators of the same store. The file `token` in the home is a separate administrator
+token and is not in this list.
 
-Roles: `admin` may do everything; `submit` submits, manages and reads tasks; `worker` leases tasks and reports on them;
-`read` only reads. Only `admin` (and run processes) can read blobs, and so only `admin` can use commands that need
-them, such as diff, cat and export: snapshots are exact and may contain secrets that are redacted elsewhere.
+Roles: `admin` may do everything; `submit` submits, manages and reads tasks; `worker` leases tasks
+and reports on them; `read` only reads. Only `admin` (and run processes) can read blobs, and so
+only `admin` can use commands that need them, such as diff, cat and export: snapshots are exact
+and may contain secrets that are redacted elsewhere.
 
 Examples:
   docket token create --name ci --role submit --expires 90d
@@ -77,11 +79,7 @@ struct TokenCreateArgs {
 fn parse_new_name(text: &str) -> Result<TokenName, String> {
     let name: TokenName =
         text.parse().map_err(|error: docket_schema::ids::ParseIdError| error.to_string())?;
-    if name.is_valid_for_creation() {
-        Ok(name)
-    } else {
-        Err("must start with a letter or digit".to_owned())
-    }
+    if name.is_valid_for_creation() { Ok(name) } else { Err("must start with a letter or digit".to_owned()) }
 }
 
 fn parse_role(text: &str) -> Result<TokenRole, String> {

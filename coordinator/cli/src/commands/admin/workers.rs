@@ -21,9 +21,10 @@ const DRAIN_POLL: Duration = Duration::from_millis(250);
 /// Command-line arguments of `docket workers`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Lists workers that hold leases or were seen within three lease durations. Below each worker are faults that keep
-it from running some tasks; those tasks go to other workers, or wait. A drained worker takes no new tasks,
-lets each run finish its turn, releases it, and exits, as it does on SIGTERM.
+    after_help = "Lists workers that hold leases or were seen within three lease durations. Below each worker are
+faults that keep it from running some tasks; those tasks go to other workers, or wait. A drained
+worker takes no new tasks, lets each run finish its turn, releases it, and exits, as it does on
+SIGTERM.
 
 Examples:
   docket workers
@@ -83,16 +84,8 @@ async fn list_workers(cx: &CliContext, access: &Coordinator) -> CliResult<()> {
         return Ok(());
     }
     let now = docket_coordinator::clock::Clock::new().now();
-    let mut table = TextTable::new(&[
-        "NAME",
-        "WORKER",
-        "HOLDS",
-        "SLOTS",
-        "QUEUES",
-        "LABELS",
-        "LAST SEEN",
-        "UNAVAILABLE",
-    ]);
+    let mut table =
+        TextTable::new(&["NAME", "WORKER", "HOLDS", "SLOTS", "QUEUES", "LABELS", "LAST SEEN", "UNAVAILABLE"]);
     for worker in &workers {
         let dash = || "-".to_owned();
         let about = worker.about.as_ref();
@@ -131,7 +124,9 @@ async fn drain_worker(cx: &CliContext, client: &CoordinatorClient, named: &str, 
     let [worker] = meant.as_slice() else {
         let message = match meant.len() {
             0 => format!("no worker `{named}` was seen recently; see `docket workers`"),
-            several => format!("`{named}` matches {several} workers; use more of the id shown by `docket workers`"),
+            several => {
+                format!("`{named}` matches {several} workers; use more of the id shown by `docket workers`")
+            }
         };
         return Err(CliError::new(ExitKind::NotFound, message));
     };

@@ -21,10 +21,7 @@ pub(crate) struct CompletionsArgs {
 /// Prints the completion script.
 pub(crate) fn run_completions(args: &CompletionsArgs, json: bool, mut command: clap::Command) -> CliResult {
     if json {
-        return Err(CliError::new(
-            ExitKind::Usage,
-            "completion scripts have no JSON form; omit --json",
-        ));
+        return Err(CliError::new(ExitKind::Usage, "completion scripts have no JSON form; omit --json"));
     }
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "docket", &mut script);

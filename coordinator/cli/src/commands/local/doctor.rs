@@ -251,7 +251,9 @@ fn print_report(cx: &CliContext, report: &DoctorReport) {
     match (&report.owner_pid, &report.owner_address) {
         (Some(pid), Some(address)) => mark(true, &format!("process {pid} is serving this home at {address}")),
         (Some(pid), None) => mark(true, &format!("process {pid} is writing to this home")),
-        (None, _) => display::print_line("-        no coordinator is running for this home; start one with `docket up`"),
+        (None, _) => display::print_line(
+            "-        no coordinator is running for this home; start one with `docket up`",
+        ),
     }
     if let Some(text) = report.clock.as_ref().and_then(describe_clock_steps) {
         display::print_line(&format!("-        {}", display::sanitize_line(&text)));

@@ -21,14 +21,12 @@ const PAGE_FOOTER: &str = concat!("docket ", env!("CARGO_PKG_VERSION"));
 
 /// Command-line arguments of `docket man`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Writes docket.1, docket-submit.1 and so on. Without a folder, prints the main page.
+#[command(after_help = "Writes docket.1, docket-submit.1 and so on. Without a folder, prints the main page.
 
 Examples:
   docket man ~/.local/share/man/man1
   docket man | man -l -
-  man docket-fork"
-)]
+  man docket-fork")]
 pub(crate) struct ManArgs {
     /// Folder to write to; created if needed
     folder: Option<PathBuf>,
@@ -46,9 +44,7 @@ pub(crate) fn run_man(cx: &CliContext, args: &ManArgs, docket: clap::Command) ->
         }
         return Ok(ExitKind::Ok);
     };
-    let failed = || {
-        format!("cannot write manual pages to {}; choose a writable folder", folder.display())
-    };
+    let failed = || format!("cannot write manual pages to {}; choose a writable folder", folder.display());
     std::fs::create_dir_all(folder).fail_with(ExitKind::Failed, failed)?;
     for (name, page) in &pages {
         std::fs::write(folder.join(name), page).fail_with(ExitKind::Failed, failed)?;

@@ -45,12 +45,14 @@ enum PolicyCommand {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "The file has the contents of [policy] in docket.toml: `default`, [[rules]] and [network].
+#[command(
+    after_help = "The file has the contents of [policy] in docket.toml: `default`, [[rules]] and [network].
 
 Examples:
   docket policy check careful.toml
   docket policy check careful.toml -- git push origin main
-  docket policy check careful.toml -- 'cd sub && cargo fetch'")]
+  docket policy check careful.toml -- 'cd sub && cargo fetch'"
+)]
 struct PolicyCheckArgs {
     /// Policy file (TOML)
     file: PathBuf,
@@ -70,8 +72,9 @@ struct PolicyShowArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Takes effect from the run's next turn, in addition to the worker's own policy, which does not change: the
-stricter verdict of the two wins. It becomes the task's policy, so retries, resumed runs and forks use it too.
+    after_help = "Takes effect from the run's next turn, in addition to the worker's own policy, which does not
+change: the stricter verdict of the two wins. It becomes the task's policy, so retries, resumed
+runs and forks use it too.
 
 Examples:
   docket policy set 3f9c01ab careful.toml"
@@ -186,9 +189,7 @@ async fn show_policy(cx: &CliContext, args: &PolicyShowArgs) -> CliResult {
     let mut counts: BTreeMap<(&'static str, String), u32> = BTreeMap::new();
     for event in access.client.all_events(run, HistoryScope::WithAncestors).await? {
         let typed = state.apply_envelope(&event);
-        typed.fail_with(ExitKind::Verification, || {
-            format!("cannot read the log of run {}", run.short())
-        })?;
+        typed.fail_with(ExitKind::Verification, || format!("cannot read the log of run {}", run.short()))?;
         let decoded = <RunEvent as docket_schema::event::TypedEvent>::decode(
             &event.kind,
             event.version,
@@ -257,7 +258,10 @@ async fn set_policy(cx: &CliContext, args: &PolicySetArgs) -> CliResult {
     if cx.is_json() {
         display::print_json(&serde_json::json!({ "run": run, "changed": true }));
     } else {
-        display::print_line(&format!("policy replaced; it takes effect in run {} from its next turn", run.short()));
+        display::print_line(&format!(
+            "policy replaced; it takes effect in run {} from its next turn",
+            run.short()
+        ));
     }
     Ok(ExitKind::Ok)
 }

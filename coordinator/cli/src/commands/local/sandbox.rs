@@ -48,16 +48,19 @@ const EXIT_SIGNAL_BASE: u8 = 128;
 /// Command-line arguments of `docket sandbox`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The command runs like a run's own commands: an allow list of system files, read-only; the workspace as /workspace,
-writable except for the hooks and configuration of git and docket; no network except what the policy lists; the same
-limits. A single argument is a shell command, as a model gives it; several arguments are a program and its arguments.
-Standard input is empty. Output is passed through; on a terminal, control characters are shown as text.
+    after_help = "The command runs like a run's own commands: an allow list of system files, read-only; the
+workspace as /workspace, writable except for the hooks and configuration of git and docket; no
+network except what the policy lists; the same limits. A single argument is a shell command, as a
+model gives it; several arguments are a program and its arguments. Standard input is empty. Output
+is passed through; on a terminal, control characters are shown as text.
 
-With --policy the command is first checked against that policy and the one in docket.toml; a refused command is not run.
-If docket runs as root, the workspace is owned by the sandbox user while the command runs, and restored afterwards.
+With --policy the command is first checked against that policy and the one in docket.toml; a
+refused command is not run. If docket runs as root, the workspace is owned by the sandbox user
+while the command runs, and restored afterwards.
 
-The exit code is that of the command, 128 + N after signal N, 124 if it exceeded its time or a resource limit,
-125 if docket could not run it, and 126 if a policy refuses it or would ask a person.
+The exit code is that of the command, 128 + N after signal N, 124 if it exceeded its time or a
+resource limit, 125 if docket could not run it, and 126 if a policy refuses it or would ask a
+person.
 
 Examples:
   docket sandbox --workspace . -- 'cargo test 2>&1 | tail'

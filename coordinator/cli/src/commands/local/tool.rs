@@ -9,10 +9,10 @@ use crate::output::error::{CliResult, ExitKind, FailWith as _};
 /// Command-line arguments of `docket tool`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Each line of standard input is {\"id\", \"before\", \"edits\": [{\"search\", \"replace\"}]}, where an edit whose search
-occurs more than once takes near_line, occurrence or replace_all; or {\"id\", \"before\", \"path\", \"patch\"} with a
-unified diff, apply_patch text or SEARCH/REPLACE blocks. Each line of standard output is {\"id\", \"ok\", \"after\",
-\"level\", \"error\"}. No files are changed.
+    after_help = "Each line of standard input is {\"id\", \"before\", \"edits\": [{\"search\", \"replace\"}]}, where an edit
+whose search occurs more than once takes near_line, occurrence or replace_all; or {\"id\", \"before\",
+\"path\", \"patch\"} with a unified diff, apply_patch text or SEARCH/REPLACE blocks. Each line of
+standard output is {\"id\", \"ok\", \"after\", \"level\", \"error\"}. No files are changed.
 
 Examples:
   docket tool edit_file --jsonl < cases.jsonl > answers.jsonl"

@@ -56,17 +56,19 @@ const WAIT_POLL: Duration = Duration::from_millis(250);
 /// Command-line arguments of `docket compare`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Submits each task once per variant, and --repeat times. A variant is a --model (with its explore and fallback models)
-combined with an --engine; all combinations are tried. The tasks form one batch, start from the same commit, and get
-one attempt each. The coordinator's workers run them; without workers the batch waits, and `docket compare --of BATCH`
-shows it later. --of compares existing runs and calls no model.
+    after_help = "Submits each task once per variant, and --repeat times. A variant is a --model (with its explore
+and fallback models) combined with an --engine; all combinations are tried. The tasks form one
+batch, start from the same commit, and get one attempt each. The coordinator's workers run them;
+without workers the batch waits, and `docket compare --of BATCH` shows it later. --of compares
+existing runs and calls no model.
 
-DONE counts tasks that completed. INPUT, CACHED (the part of INPUT served from the provider's cache), OUTPUT and COST
-are sums over all runs of the tasks. TURNS and TIME are medians; TIME covers model calls, waits for them, tools and
-checks, but not waiting for a worker or a person. A cost is `unknown` if any price in it is unknown. --json has
-everything.
+DONE counts tasks that completed. INPUT, CACHED (the part of INPUT served from the provider's
+cache), OUTPUT and COST are sums over all runs of the tasks. TURNS and TIME are medians; TIME
+covers model calls, waits for them, tools and checks, but not waiting for a worker or a person. A
+cost is `unknown` if any price in it is unknown. --json has everything.
 
-Exit codes: 0 all tasks have ended, completed or not; 1 some have not: blocked, or still in progress.
+Exit codes: 0 all tasks have ended, completed or not; 1 some have not: blocked, or still in
+progress.
 
 Examples:
   docket compare task1.md task2.md --repo . --model anthropic:claude-opus-5-5 --model openai:gpt-5.5

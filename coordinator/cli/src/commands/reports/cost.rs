@@ -28,14 +28,16 @@ use crate::{
 /// Command-line arguments of `docket cost`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Without a task, a run or a batch: all calls that ended this week. Costs use the prices that each run pinned. Calls of
-a model without a price are shown as unknown, not as free. Providers do not report the cost of failed calls; these are
-counted. History that a fork shares with its parent counts once, in the parent.
+    after_help = "Without a task, a run or a batch: all calls that ended this week. Costs use the prices that each
+run pinned. Calls of a model without a price are shown as unknown, not as free. Providers do not
+report the cost of failed calls; these are counted. History that a fork shares with its parent
+counts once, in the parent.
 
 Savings are relative to using each run's main model alone, at its prices and for the same tokens.
 Archived tasks are not included.
 
---jsonl prints one line per call: {ts, role, model, tokens_in, tokens_out, cost_usd}; null means unknown.
+--jsonl prints one line per call: {ts, role, model, tokens_in, tokens_out, cost_usd}; null means
+unknown.
 
 Examples:
   docket cost
@@ -60,7 +62,7 @@ pub(crate) struct CostArgs {
     since: Option<InstantArg>,
     /// Grouping of the lines
     #[arg(long, value_enum, default_value_t)]
-    by: CostGrouping,
+    by: CostGroupingArg,
     /// Print one JSON line per call, for other programs
     #[arg(long, conflicts_with_all = ["by", "json"])]
     jsonl: bool,
@@ -68,7 +70,7 @@ pub(crate) struct CostArgs {
 
 /// Grouping of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum CostGrouping {
+enum CostGroupingArg {
     /// One line per role and model
     #[default]
     RoleModel,
@@ -84,15 +86,15 @@ enum CostGrouping {
     Call,
 }
 
-impl From<CostGrouping> for CostGrouping {
-    fn from(by: CostGrouping) -> Self {
+impl From<CostGroupingArg> for CostGrouping {
+    fn from(by: CostGroupingArg) -> Self {
         match by {
-            CostGrouping::RoleModel => Self::RoleModel,
-            CostGrouping::Role => Self::Role,
-            CostGrouping::Model => Self::Model,
-            CostGrouping::Run => Self::Run,
-            CostGrouping::Task => Self::Task,
-            CostGrouping::Call => Self::Call,
+            CostGroupingArg::RoleModel => Self::RoleModel,
+            CostGroupingArg::Role => Self::Role,
+            CostGroupingArg::Model => Self::Model,
+            CostGroupingArg::Run => Self::Run,
+            CostGroupingArg::Task => Self::Task,
+            CostGroupingArg::Call => Self::Call,
         }
     }
 }
@@ -116,7 +118,7 @@ pub(crate) async fn run_cost(cx: CliContext, args: CostArgs) -> CliResult {
     let found = fetch_costs(&cx, &access.client, &args).await;
     access.close().await?;
     let runs = found?;
-    let by = if args.jsonl { CostGrouping::Call } else { args.by };
+    let by = if args.jsonl { CostGroupingArg::Call } else { args.by };
     let report = CostReport::from_runs(&runs, by.into());
     if args.jsonl {
         for call in report.lines.iter().filter_map(|line| line.call.as_ref()) {
@@ -136,7 +138,7 @@ async fn fetch_costs(
     args: &CostArgs,
 ) -> CliResult<Vec<RunCost>> {
     let progress = ProgressDisplay::counter(cx, "runs");
-    let query = CostQuery { calls: args.jsonl || args.by == CostGrouping::Call, ..CostQuery::default() };
+    let query = CostQuery { calls: args.jsonl || args.by == CostGroupingArg::Call, ..CostQuery::default() };
     let Some(id) = &args.id else {
         // Delegated calls belong to the same batch and have their own timestamps.
         return fetch_pages(&progress, client, time_window(client, args, query).await?).await;

@@ -23,14 +23,17 @@ use crate::{
 /// Command-line arguments of `docket metrics`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Twelve metrics, each with its target: + met, ! missed, - not measured (neither met nor missed). Without a task or a
-batch: tasks that ended in the last four weeks, by week. A run ID means its task.
+    after_help = "Twelve metrics, each with its target: + met, ! missed, - not measured (neither met nor missed).
+Without a task or a batch: tasks that ended in the last four weeks, by week. A run ID means its
+task.
 
-The row `unverified` counts completed tasks whose final checks did not run, or that have none. A task whose checks did
-not run is not a success in task_success_rate, unless a person has since accepted it with `docket accept`.
+The row `unverified` counts completed tasks whose final checks did not run, or that have none. A
+task whose checks did not run is not a success in task_success_rate, unless a person has since
+accepted it with `docket accept`.
 
-Tests that already failed before a run changed anything are known only if they were run at that point, which docket does
-unless run.base_checks is off. Tasks with scripted models and archived tasks are not included.
+Tests that already failed before a run changed anything are known only if they were run at that
+point, which docket does unless run.base_checks is off. Tasks with scripted models and archived
+tasks are not included.
 
 Examples:
   docket metrics

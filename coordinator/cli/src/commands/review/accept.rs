@@ -18,9 +18,9 @@ use crate::{
 /// Command-line arguments of `docket accept`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The log records who accepted the result. If the task was submitted with --branch or --push and its repository is on
-this machine, the result is delivered unless that is already done. Accepting an undelivered task marks its delivery as
-settled, for example because you merged it manually.
+    after_help = "The log records who accepted the result. If the task was submitted with --branch or --push and its
+repository is on this machine, the result is delivered unless that is already done. Accepting an
+undelivered task marks its delivery as settled, for example because you merged it manually.
 
 Examples:
   docket accept 3f9c01ab
@@ -57,7 +57,9 @@ pub(crate) async fn run_accept(cx: CliContext, args: AcceptArgs) -> CliResult {
             }
         }
         (DeliveryMode::Branch | DeliveryMode::Push, None) => {
-            display::print_note("the repository is not on this machine; run `docket apply` on the machine that has it");
+            display::print_note(
+                "the repository is not on this machine; run `docket apply` on the machine that has it",
+            );
         }
     }
     if cx.is_json() {

@@ -20,10 +20,11 @@ use crate::{
 /// Command-line arguments of `docket apply`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Makes one commit on a separate branch; your work tree and your other branches do not change. If the branch that the
-task started from has moved since, the change is merged onto its current state. If that conflicts, nothing is lost: the
-conflicting paths are named, the result is kept on the branch docket/RUN, on the commit it started from, and a task
-submitted with --branch is marked undelivered. Applying twice does nothing the second time.
+    after_help = "Makes one commit on a separate branch; your work tree and your other branches do not change. If
+the branch that the task started from has moved since, the change is merged onto its current
+state. If that conflicts, nothing is lost: the conflicting paths are named, the result is kept on
+the branch docket/RUN, on the commit it started from, and a task submitted with --branch is marked
+undelivered. Applying twice does nothing the second time.
 
 Examples:
   docket apply 3f9c01ab

@@ -11,10 +11,11 @@ use crate::{
 /// Command-line arguments of `docket push`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Creates the branch in the repository, as `docket apply` does, and pushes it from there: run this on the machine that
-has the repository. Keys and credential helpers are those of your own git; of the repository's settings only the
-remote's address is used, and its hooks do not run. docket never force-pushes: a remote branch with other work is left
-alone. An interrupted push is safe to repeat.
+    after_help = "Creates the branch in the repository, as `docket apply` does, and pushes it from there: run this
+on the machine that has the repository. Keys and credential helpers are those of your own git; of
+the repository's settings only the remote's address is used, and its hooks do not run. docket
+never force-pushes: a remote branch with other work is left alone. An interrupted push is safe to
+repeat.
 
 Examples:
   docket push 3f9c01ab

@@ -24,10 +24,11 @@ const PATCH_BYTES_MAX: usize = 16 * 1024;
 /// Command-line arguments of `docket reject`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A new run of the same task continues from the last turn, with everything done so far, and reads the comment before its
-next decision. Its result is delivered on top of what was delivered before. If the result conflicts with upstream changes
-on its branch, and the repository is on this machine, the run also sees those changes. It still works on the files as
-they were when the task started.
+    after_help = "A new run of the same task continues from the last turn, with everything done so far, and reads
+the comment before its next decision. Its result is delivered on top of what was delivered before.
+If the result conflicts with upstream changes on its branch, and the repository is on this
+machine, the run also sees those changes. It still works on the files as they were when the task
+started.
 
 Examples:
   docket reject 3f9c01ab --comment \"The flag is named --iso, and the README says nothing of it.\""

@@ -33,10 +33,10 @@ const AUTHOR_COLUMNS_MAX: usize = 64;
 /// Command-line arguments of `docket blame`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Shows each line of the file with the turn that wrote it, the run's task, the tool call and the first words of the
-model in that turn; `base` is the commit the run started from. In a forked or resumed run, lines written by a parent
-name the parent. A renamed file counts as new under its new name. With --json, each line of output is one line of the
-file.
+    after_help = "Shows each line of the file with the turn that wrote it, the run's task, the tool call and the
+first words of the model in that turn; `base` is the commit the run started from. In a forked or
+resumed run, lines written by a parent name the parent. A renamed file counts as new under its new
+name. With --json, each line of output is one line of the file.
 
 Examples:
   docket blame 3f9c01ab src/main.rs
@@ -78,10 +78,7 @@ struct BlameRow<'a> {
 
 pub(crate) async fn run_blame(cx: CliContext, args: BlameArgs) -> CliResult {
     let Some(path) = parse_tree_path(&args.path)? else {
-        return Err(CliError::new(
-            ExitKind::Usage,
-            "`.` is a folder; specify a file",
-        ));
+        return Err(CliError::new(ExitKind::Usage, "`.` is a folder; specify a file"));
     };
     let access = Coordinator::connect_for_reading(&cx, &args.id).await?;
     let run = resolve::resolve_run(&access.client, &args.id).await?;

@@ -22,8 +22,8 @@ use crate::{
 /// Command-line arguments of `docket cat`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A file is written to standard output byte for byte; on a terminal, control characters are escaped unless --raw is
-given. For a symbolic link the target is printed; a folder is listed.
+    after_help = "A file is written to standard output byte for byte; on a terminal, control characters are escaped
+unless --raw is given. For a symbolic link the target is printed; a folder is listed.
 
 Examples:
   docket cat 3f9c01ab src/main.rs

@@ -31,10 +31,11 @@ const NAMED_MAX: usize = 5;
 /// Command-line arguments of `docket checkout`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Restores every file byte for byte: untracked files, modes, links, empty folders, and what the model did with git
-(commits, stashes, branches). Your umask applies to the modes. The folder does not depend on docket afterwards. Its
-tree hash is compared with the recorded one before it is moved into place. Files that git ignores were never recorded.
-A file with several names (hard links) is restored as separate files with the same content.
+    after_help = "Restores every file byte for byte: untracked files, modes, links, empty folders, and what the
+model did with git (commits, stashes, branches). Your umask applies to the modes. The folder does
+not depend on docket afterwards. Its tree hash is compared with the recorded one before it is
+moved into place. Files that git ignores were never recorded. A file with several names (hard
+links) is restored as separate files with the same content.
 
 Examples:
   docket checkout 3f9c01ab /tmp/look
@@ -158,8 +159,7 @@ impl CheckoutTarget {
         let dir = std::path::absolute(dir)?;
         // Moving into place renames an entry of the parent, so the path must end with a name.
         if dir.parent().is_some() && dir.file_name().is_none() {
-            let message =
-                format!("{shown} ends with `..`; specify the folder by its real path");
+            let message = format!("{shown} ends with `..`; specify the folder by its real path");
             return Err(CliError::new(ExitKind::Usage, message));
         }
         let there = match fs::symlink_metadata(&dir) {
@@ -192,7 +192,9 @@ impl CheckoutTarget {
         if matches!(there, TargetState::Replaced)
             && let Some(why) = protected_reason(cx, &dir)
         {
-            return refuse(format!("{shown} {why} and is never replaced, even with --force; choose another folder"));
+            return refuse(format!(
+                "{shown} {why} and is never replaced, even with --force; choose another folder"
+            ));
         }
         Ok(Self { dir, state: there })
     }

@@ -21,10 +21,11 @@ const BY_HAND_SHOWN_MAX: usize = 5;
 /// Command-line arguments of `docket diff`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Writes the patch to standard output byte for byte; on a terminal, control characters are escaped. Without --turn, --from
-and --to, it shows what the run changed since its base; an unfinished turn is shown as far as it got. Turn 0 is what
-happened before the first turn: the setup commands. Changes that a person made in `docket shell` at the end of a turn are
-not part of that turn: --turn leaves them out with a note, --by-hand shows only them. Changes that git cannot represent
+    after_help = "Writes the patch to standard output byte for byte; on a terminal, control characters are escaped.
+Without --turn, --from and --to, it shows what the run changed since its base; an unfinished turn
+is shown as far as it got. Turn 0 is what happened before the first turn: the setup commands.
+Changes that a person made in `docket shell` at the end of a turn are not part of that turn:
+--turn leaves them out with a note, --by-hand shows only them. Changes that git cannot represent
 (empty folders, modes other than 644 and 755) are named on standard error.
 
 Examples:

@@ -11,7 +11,7 @@ use crate::{
         resolve,
     },
     context::CliContext,
-    history::run_export::{ExportFormat, TEXT_BYTES_DEFAULT, write_export},
+    history::run_export::{ExportFormatArg, TEXT_BYTES_DEFAULT, write_export},
     output::{
         display,
         error::{CliError, CliResult, ExitKind, FailWith as _},
@@ -22,11 +22,12 @@ use crate::{
 /// Command-line arguments of `docket export`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Formats:
-  docket  all events of the run and its task, shared parent history first, and every blob they reference;
-          `docket import` reads it. A zstd stream of JSON Lines; --plain leaves it uncompressed
+  docket  all events of the run and its task, shared parent history first, and the blobs they
+          reference; `docket import` reads it. A zstd stream of JSON Lines; --plain is uncompressed
   atif    an ATIF v1.7 trajectory: messages, tool calls and results, with tokens and costs
   jsonl   one decoded event per line, with long texts inline
-  otlp    the run as spans (OTLP JSON) without prompts, replies and outputs, for a collector's /v1/traces
+  otlp    the run as spans (OTLP JSON) for a collector's /v1/traces, without prompts, replies and
+          outputs
 
 Nothing is redacted: snapshots contain files as they were. Only the owner can read the file.
 
@@ -54,7 +55,7 @@ pub(crate) struct ExportArgs {
     output: Option<PathBuf>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    format: ExportFormat,
+    format: ExportFormatArg,
     /// With --format docket: write uncompressed text that can be read and compared
     #[arg(long)]
     plain: bool,
@@ -64,14 +65,14 @@ pub(crate) struct ExportArgs {
 }
 
 pub(crate) async fn run_export(cx: CliContext, args: ExportArgs) -> CliResult {
-    if args.plain && args.format != ExportFormat::Docket {
+    if args.plain && args.format != ExportFormatArg::Docket {
         return Err(CliError::new(
             ExitKind::Usage,
             "--plain applies only to --format docket; the other formats are always text",
         ));
     }
     let output = args.output.as_deref().filter(|path| path.as_os_str() != "-");
-    let is_binary = args.format == ExportFormat::Docket && !args.predictions;
+    let is_binary = args.format == ExportFormatArg::Docket && !args.predictions;
     if cx.is_json() && output.is_none() && is_binary {
         let message = "--json describes the written file and cannot be combined with standard output; specify \
                        a file with -o FILE";
@@ -129,7 +130,10 @@ pub(crate) async fn run_export(cx: CliContext, args: ExportArgs) -> CliResult {
             display::print_json(&serde_json::json!({ "file": path, "bytes": bytes, "predictions": count }));
         } else {
             let are = if count == 1 { "prediction" } else { "predictions" };
-            display::print_line(&display::sanitize_line(&format!("wrote {count} {are} to {}", path.display())));
+            display::print_line(&display::sanitize_line(&format!(
+                "wrote {count} {are} to {}",
+                path.display()
+            )));
         }
         return Ok(ExitKind::Ok);
     };

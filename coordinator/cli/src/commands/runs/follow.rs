@@ -33,11 +33,11 @@ const QUESTION_LINES_MAX: usize = 20;
 /// Command-line arguments of `docket follow`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Shows past events and then new ones until the run ends. For a task without a run, waits for its first run. Ctrl-C stops
-following, not the run.
+    after_help = "Shows past events and then new ones until the run ends. For a task without a run, waits for its
+first run. Ctrl-C stops following, not the run.
 
-The exit code is 0 if the run succeeded or you stopped following, and 1 if it failed or was cancelled. If the run is
-blocked, the command keeps waiting.
+The exit code is 0 if the run succeeded or you stopped following, and 1 if it failed or was
+cancelled. If the run is blocked, the command keeps waiting.
 
 Examples:
   docket follow 3f9c01ab
@@ -97,7 +97,9 @@ async fn wait_for_run(access: &Coordinator, id: &str) -> CliResult<RunId> {
         }
         if !told {
             let (id, state) = (task.id.short(), task.state);
-            display::print_note(&format!("task {id} is {state}; `docket why {id}` shows what it is waiting for"));
+            display::print_note(&format!(
+                "task {id} is {state}; `docket why {id}` shows what it is waiting for"
+            ));
             told = true;
         }
         tokio::time::sleep(RUN_POLL).await;
@@ -193,8 +195,7 @@ pub(crate) fn describe_event(event: &RunEvent, checks: &mut CheckNames) -> (Opti
         }
         RunEvent::BlockerAnswered(e) => {
             let words = event_format::first_line(&e.text);
-            let said =
-                if words.is_empty() { "resumed it".to_owned() } else { format!("answered: {words}") };
+            let said = if words.is_empty() { "resumed it".to_owned() } else { format!("answered: {words}") };
             (Some(TextStyle::Bold), format!("{} {said}", e.by))
         }
         RunEvent::RunEnded(e) => (Some(end_style(e)), event_format::format_run_end(e)),
@@ -243,9 +244,7 @@ const fn end_style(end: &RunEnded) -> TextStyle {
 fn describe_check_result(e: &GateFinished, check: &str) -> (Option<TextStyle>, String) {
     let (style, text) = match (e.step.is_check(), e.passed) {
         (false, true) => (TextStyle::Dim, "a failed check was fixed automatically".to_owned()),
-        (false, false) => {
-            (TextStyle::Dim, "a failed check could not be fixed automatically".to_owned())
-        }
+        (false, false) => (TextStyle::Dim, "a failed check could not be fixed automatically".to_owned()),
         (true, _) if e.is_not_installed() => {
             (TextStyle::Warn, format!("{check} could not run: {}", event_format::first_line(&e.content)))
         }

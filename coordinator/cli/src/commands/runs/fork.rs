@@ -35,11 +35,13 @@ use crate::{
 /// Command-line arguments of `docket fork`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "This is the *re-sample* kind of replay: it calls a model again, which may answer differently. (`docket replay` only
-reads; `docket verify` derives the decisions again without a model.) Each fork is a new task: it shares the run's
-history up to turn N, starts from the exact workspace at the end of that turn, and runs the task's setup commands
-again. The original run is not changed. A running run can be forked up to its last completed turn. Shared history is not
-copied, and a provider's cache of it still applies. A fork gets one attempt: if it fails, fork again or resume it.
+    after_help = "This is the *re-sample* kind of replay: it calls a model again, which may answer differently.
+(`docket replay` only reads; `docket verify` derives the decisions again without a model.) Each
+fork is a new task: it shares the run's history up to turn N, starts from the exact workspace at
+the end of that turn, and runs the task's setup commands again. The original run is not changed. A
+running run can be forked up to its last completed turn. Shared history is not copied, and a
+provider's cache of it still applies. A fork gets one attempt: if it fails, fork again or resume
+it.
 
 Prices and limits of a new model are those that this docket knows (built in, or from docket.toml).
 
@@ -160,10 +162,7 @@ impl CheckedForkChange {
                 let blob = BlobRef::for_bytes(&bytes);
                 let mut upload = blobs::BlobUpload::new(client);
                 upload.put(blob, bytes).await.fail_as(ExitKind::Failed)?;
-                upload
-                    .flush()
-                    .await
-                    .fail_with(ExitKind::Failed, || "cannot store the script".to_owned())?;
+                upload.flush().await.fail_with(ExitKind::Failed, || "cannot store the script".to_owned())?;
                 Some(blob)
             }
         };

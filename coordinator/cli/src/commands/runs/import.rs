@@ -22,19 +22,22 @@ const SNIFF_BYTES: u64 = 64;
 /// Command-line arguments of `docket import`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The backlog format is detected from the file's name and content: JSON Lines (one object per line with `text`, and
-optionally the flags of `docket submit` by name: title, queue, priority, at, dedup, tests, requires, setup, policy,
-branch, model, base_url, explore_model, fallback_model, script, engine, repo, commit, tools, turns, complexity,
-delegate, effort, temperature, max_tokens, max_cost, max_time, attempts; and `after`, with the `key`s of other lines or
-IDs of tasks that come first, if_failed (hold, cancel, run), concurrency {key, max}, selector {label: value}), Markdown
-checklists (each `- [ ]` with the text indented below it), GitHub issues, or SWE-bench instances. Flags set the defaults
-for all lines. The whole file is checked before anything is submitted. Its tasks form a batch: importing the same file
-again submits only what is new in it, and continues an interrupted import.
+    after_help = "The backlog format is detected from the file's name and content: JSON Lines (one object per line
+with `text`, and optionally the flags of `docket submit` by name: title, queue, priority, at,
+dedup, tests, requires, setup, policy, branch, model, base_url, explore_model, fallback_model,
+script, engine, repo, commit, tools, turns, complexity, delegate, effort, temperature, max_tokens,
+max_cost, max_time, attempts; and `after`, with the `key`s of other lines or IDs of tasks that
+come first, if_failed (hold, cancel, run), concurrency {key, max}, selector {label: value}),
+Markdown checklists (each `- [ ]` with the text indented below it), GitHub issues, or SWE-bench
+instances. Flags set the defaults for all lines. The whole file is checked before anything is
+submitted. Its tasks form a batch: importing the same file again submits only what is new in it,
+and continues an interrupted import.
 
-A run is a file written by `docket export`, compressed or plain. Everything is checked before anything is written:
-every hash, every blob, and that each event can follow the one before it. The run keeps its ID and its hashes. It is
-never executed automatically: a task that had not ended is cancelled here. Importing the same file again changes nothing;
-a different history with the same ID is refused.
+A run is a file written by `docket export`, compressed or plain. Everything is checked before
+anything is written: every hash, every blob, and that each event can follow the one before it. The
+run keeps its ID and its hashes. It is never executed automatically: a task that had not ended is
+cancelled here. Importing the same file again changes nothing; a different history with the same
+ID is refused.
 
 Examples:
   docket import backlog.jsonl --repo . --model anthropic:claude-opus-5-5 --dry-run

@@ -32,19 +32,20 @@ use crate::{
 /// Command-line arguments of `docket replay`.
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Three kinds of replay; the first line of output says which one it is:
-  view       prompts, replies, tool calls, results and changes from the log alone: offline, without a model,
-             without touching a file. The default.
-  verify     --verify derives every decision and request again and names the first field that differs.
-             --tools also runs the recorded tool calls again, sandboxed, in a scratch workspace, and compares
-             results and trees turn by turn.
+  view       prompts, replies, tool calls, results and changes from the log alone: offline, without
+             a model, without touching a file. The default.
+  verify     --verify derives every decision and request again and names the first field that
+             differs. --tools also runs the recorded tool calls again, sandboxed, in a scratch
+             workspace, and compares results and trees turn by turn.
   re-sample  calls a model again from a turn on; use `docket fork RUN --turn N`.
 
-With --tools, the outcome of each call, the facts that decisions depend on, and the trees must match. Texts of results
-may differ (tools print times): this is reported but does not count. Calls that may have effects outside the workspace
-are not run; their tree is taken from the log.
+With --tools, the outcome of each call, the facts that decisions depend on, and the trees must
+match. Texts of results may differ (tools print times): this is reported but does not count. Calls
+that may have effects outside the workspace are not run; their tree is taken from the log.
 
---request and --output write exact bytes, and describe them on standard error. With --json, each line is a turn; --verify
-prints one report, and --tools adds a line for each turn and one for the total.
+--request and --output write exact bytes, and describe them on standard error. With --json, each
+line is a turn; --verify prints one report, and --tools adds a line for each turn and one for the
+total.
 
 Examples:
   docket replay 3f9c01ab

@@ -97,8 +97,10 @@ pub(crate) fn print_turn(cx: &CliContext, turn: &TurnView, length: TextLength) {
     }
     for change in &turn.changes {
         let path = sanitize_line(&change.path.to_string()).into_owned();
-        let by =
-            change.by_hand.as_ref().map_or_else(String::new, |by| format!(" manually by {}", sanitize_line(by)));
+        let by = change
+            .by_hand
+            .as_ref()
+            .map_or_else(String::new, |by| format!(" manually by {}", sanitize_line(by)));
         let by = cx.screen.paint(TextStyle::Warn, &by);
         display::print_line(&format!("  {} {path}{by}", cx.screen.paint(TextStyle::Good, &change.what)));
         if let Some(diff) = &change.diff {

@@ -35,7 +35,7 @@ use crate::{
 /// The name of this kind of replay in `--json`.
 const REPLAY_KIND: &str = "verify with tools";
 
-/// What is run again.
+/// Which recorded steps are run again.
 #[derive(Debug)]
 pub(crate) struct RerunChoice {
     pub(crate) turns: RangeInclusive<Turn>,
@@ -160,7 +160,9 @@ fn print_call(cx: &CliContext, call: &CallRerun) {
         CallRerunStatus::External => {
             print_note(
                 cx,
-                &format!("{name}: not run again because it may have effects outside the workspace; tree from the log"),
+                &format!(
+                    "{name}: not run again because it may have effects outside the workspace; tree from the log"
+                ),
             );
         }
         CallRerunStatus::Unknown => {

@@ -21,10 +21,11 @@ use crate::{
 /// Command-line arguments of `docket resume`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A new run of the same task continues from the end of that turn and shares the history before it. The workspace is
-restored exactly as it was then, and the setup commands run again. Any run can be resumed: one that ended, failed, was
-cancelled or discarded, one that is blocked, and one that is still running, which is stopped and ends as superseded.
-To leave the run and its task alone, use `docket fork`.
+    after_help = "A new run of the same task continues from the end of that turn and shares the history before it.
+The workspace is restored exactly as it was then, and the setup commands run again. Any run can be
+resumed: one that ended, failed, was cancelled or discarded, one that is blocked, and one that is
+still running, which is stopped and ends as superseded. To leave the run and its task alone, use
+`docket fork`.
 
 Examples:
   docket resume 3f9c01ab

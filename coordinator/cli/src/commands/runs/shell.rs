@@ -40,16 +40,18 @@ const CHANGES_LISTED_MAX: usize = 20;
 /// Command-line arguments of `docket shell`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Restores the workspace into a separate folder, exactly as it was at the end of turn N, and runs the task's setup
-commands. Nothing you do there affects the run, the network or the rest of this machine: the sandbox is that of the
-run's own commands. DOCKET_RUN and DOCKET_TURN identify the run and the turn.
+    after_help = "Restores the workspace into a separate folder, exactly as it was at the end of turn N, and runs
+the task's setup commands. Nothing you do there affects the run, the network or the rest of this
+machine: the sandbox is that of the run's own commands. DOCKET_RUN and DOCKET_TURN identify the
+run and the turn.
 
-When you leave, your changes are listed and you choose: resume (a new run of the same task continues from your changes;
-the old run ends if it is still running), fork (a new task continues from them; the run is not changed), or discard. The
-model is told which paths a person changed.
+When you leave, your changes are listed and you choose: resume (a new run of the same task
+continues from your changes; the old run ends if it is still running), fork (a new task continues
+from them; the run is not changed), or discard. The model is told which paths a person changed.
 
-With a command, the exit code is 0 if it succeeded and 1 if it did not. With --json, standard output has one JSON object
-that describes the changes and what was done with them; the output of a command goes to standard error.
+With a command, the exit code is 0 if it succeeded and 1 if it did not. With --json, standard
+output has one JSON object that describes the changes and what was done with them; the output of a
+command goes to standard error.
 
 Examples:
   docket shell 3f9c01ab

@@ -46,12 +46,13 @@ const FAULTS_LISTED_MAX: usize = 100;
 /// Command-line arguments of `docket verify`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The exit code is 0 if everything is correct and 6 if not; each fault is one line. A decision that differs is reported
-with its event, both values, and the first fields that differ. The exit code is 7 if this build lacks a run's engine.
+    after_help = "The exit code is 0 if everything is correct and 6 if not; each fault is one line. A decision that
+differs is reported with its event, both values, and the first fields that differ. The exit code
+is 7 if this build lacks a run's engine.
 
-This is the `verify` kind of replay: no model is called. --tools also runs the recorded tool calls again, sandboxed, in a
-scratch workspace (`docket replay --help` describes what is compared). To call a model again from some turn on, fork the
-run there: `docket fork RUN --turn N`.
+This is the `verify` kind of replay: no model is called. --tools also runs the recorded tool calls
+again, sandboxed, in a scratch workspace (`docket replay --help` describes what is compared). To
+call a model again from some turn on, fork the run there: `docket fork RUN --turn N`.
 
 Examples:
   docket verify

@@ -36,9 +36,10 @@ const MESSAGE_CHARS: usize = 160;
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Without a batch, lists the batches of the newest tasks. Name a batch as in `docket import --batch`, or by its ID, in full
-or as shown in lists; the last part of the name is enough if it is unique. With --wait the exit code is 0 if every task
-completed, and 1 if a task did not complete or waits for a person.
+    after_help = "Without a batch, lists the batches of the newest tasks. Name a batch as in
+`docket import --batch`, or by its ID, in full or as shown in lists; the last part of the name is
+enough if it is unique. With --wait the exit code is 0 if every task completed, and 1 if a task
+did not complete or waits for a person.
 
 Examples:
   docket batch
@@ -89,8 +90,7 @@ async fn fetch_batch(client: &CoordinatorClient, text: &str) -> CliResult<BatchV
     client.get_batch(id).await.map_err(|error| match error.problem_code() {
         Some(ProblemCode::NotFound) => CliError::new(
             ExitKind::NotFound,
-            display::sanitize_line(&format!("there is no batch `{text}`; see `docket batch`"))
-                .into_owned(),
+            display::sanitize_line(&format!("there is no batch `{text}`; see `docket batch`")).into_owned(),
         ),
         Some(_) | None => error.into(),
     })
@@ -127,7 +127,8 @@ async fn wait_for_batch(cx: &CliContext, access: &Coordinator, text: &str) -> Cl
             count_tasks(&view, |state| state == TaskState::Running)
         ));
         if access.is_local() && began.elapsed() > WAIT_POLL * 2 {
-            let message = "no workers are running; start them with `docket up` and this command waits for them";
+            let message =
+                "no workers are running; start them with `docket up` and this command waits for them";
             return Err(CliError::new(ExitKind::Failed, message));
         }
         tokio::select! {

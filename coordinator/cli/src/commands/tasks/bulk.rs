@@ -34,7 +34,7 @@ const TITLES_SHOWN_MAX: usize = 5;
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskSelectionArgs {
     /// Task IDs, or IDs of their runs
-    #[arg(value_name = "ID", conflicts_with = "FilterArgs")]
+    #[arg(value_name = "ID", conflicts_with = "TaskFilterArgs")]
     ids: Vec<String>,
     #[command(flatten)]
     filter: TaskFilterArgs,
@@ -229,7 +229,8 @@ async fn act_on_filtered(
     let act = act_word(request.act);
     let asks = !args.yes && !args.dry_run;
     if asks && (cx.is_json() || !std::io::stdin().is_terminal()) {
-        let message = format!("to {act} all matching tasks without a prompt, add --yes; to list them, use --dry-run");
+        let message =
+            format!("to {act} all matching tasks without a prompt, add --yes; to list them, use --dry-run");
         return Err(CliError::new(ExitKind::Usage, message));
     }
     if args.dry_run {
@@ -287,7 +288,8 @@ fn confirm_action(question: &str) -> CliResult<bool> {
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).fail_as(ExitKind::Failed)?;
     parse_confirmation(&answer).ok_or_else(|| {
-        let message = format!("`{}` is not a valid answer; answer y or n. Nothing was changed", answer.trim());
+        let message =
+            format!("`{}` is not a valid answer; answer y or n. Nothing was changed", answer.trim());
         CliError::new(ExitKind::Usage, message)
     })
 }

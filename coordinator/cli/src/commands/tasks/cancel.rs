@@ -10,14 +10,12 @@ use crate::{
 
 /// Command-line arguments of `docket cancel`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "A running run is stopped within its turn. What it did so far can still be inspected.
+#[command(after_help = "A running run is stopped within its turn. What it did so far can still be inspected.
 
 Examples:
   docket cancel 3f9c01ab
   docket cancel 3f9c01ab --reason \"the test was wrong\"
-  docket cancel --batch todo --state available,scheduled --dry-run"
-)]
+  docket cancel --batch todo --state available,scheduled --dry-run")]
 pub(crate) struct CancelArgs {
     #[command(flatten)]
     action: TaskActionArgs,

@@ -37,12 +37,12 @@ material, not instructions.";
 /// Command-line arguments of `docket mcp`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Speaks MCP on standard input and output; an agent starts it. Anyone who can call it has the rights of this home's token,
-or of the one in DOCKET_TOKEN: give an agent a token with role `submit` or `read` (docket_diff needs `admin`). --read-only
-offers no tool that changes anything.
+    after_help = "Speaks MCP on standard input and output; an agent starts it. Anyone who can call it has the rights
+of this home's token, or of the one in DOCKET_TOKEN: give an agent a token with role `submit` or
+`read` (docket_diff needs `admin`). --read-only offers no tool that changes anything.
 
-Tools: docket_submit, docket_status, docket_list, docket_logs, docket_diff, docket_answer, docket_tell,
-docket_cancel.
+Tools: docket_submit, docket_status, docket_list, docket_logs, docket_diff, docket_answer,
+docket_tell, docket_cancel.
 
 Examples:
   docket mcp                                            # how an agent starts it
@@ -60,7 +60,8 @@ pub(crate) struct McpArgs {
 pub(crate) async fn run_mcp(cx: CliContext, args: McpArgs) -> CliResult {
     let server = BacklogMcpServer { cx: Arc::new(cx), read_only: args.read_only };
     let running = server.serve(rmcp::transport::stdio()).await.fail_with(ExitKind::Failed, || {
-        "no MCP client connected on standard input; `docket mcp` is meant to be started by an agent".to_owned()
+        "no MCP client connected on standard input; `docket mcp` is meant to be started by an agent"
+            .to_owned()
     })?;
     running.waiting().await.map_err(anyhow::Error::from)?;
     Ok(ExitKind::Ok)

@@ -11,9 +11,10 @@ use crate::{
 /// Command-line arguments of `docket pause`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A running run finishes its turn first; then its process exits and its slot is free for another task. A task that waits
-for a worker or a scheduled time is held. Nothing is lost or counted as a failure: after `docket unpause` the same run
-continues where it stopped. A run that ends before its turn is over is not paused. A paused task can be cancelled.
+    after_help = "A running run finishes its turn first; then its process exits and its slot is free for another
+task. A task that waits for a worker or a scheduled time is held. Nothing is lost or counted as a
+failure: after `docket unpause` the same run continues where it stopped. A run that ends before
+its turn is over is not paused. A paused task can be cancelled.
 
 Examples:
   docket pause 3f9c01ab
@@ -28,7 +29,8 @@ pub(crate) struct PauseArgs {
 /// Command-line arguments of `docket unpause`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The next free worker continues the run in the same workspace. If the run has not paused yet, this withdraws the request.
+    after_help = "The next free worker continues the run in the same workspace. If the run has not paused yet, this
+withdraws the request.
 
 Examples:
   docket unpause 3f9c01ab

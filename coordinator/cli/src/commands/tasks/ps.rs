@@ -41,7 +41,8 @@ const QUESTION_LINES_MAX: usize = 3;
 /// Command-line arguments of `docket ps`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Columns: task, run, state, runs, age, title, queue, priority, model, engine, batch, failures, ended, message.
+    after_help = "Columns: task, run, state, runs, age, title, queue, priority, model, engine, batch, failures,
+ended, message.
 
 Examples:
   docket ps
@@ -192,7 +193,8 @@ fn print_questions(cx: &CliContext, tasks: &[TaskRecord]) {
         display::print_line(&cx.screen.wrap_prose(&format!("{}\n  {how}", excerpt.trim_end())));
     }
     if let Some(more) = waiting.len().checked_sub(QUESTIONS_SHOWN_MAX).filter(|more| *more > 0) {
-        let said = format!("\n{more} more are waiting for an answer; list them with `docket ps --state blocked`");
+        let said =
+            format!("\n{more} more are waiting for an answer; list them with `docket ps --state blocked`");
         display::print_line(&cx.screen.wrap_prose(&said));
     }
     let troubled: Vec<&TaskRecord> =

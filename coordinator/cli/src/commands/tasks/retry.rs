@@ -11,12 +11,13 @@ use crate::{
 /// Command-line arguments of `docket retry`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The task starts from the beginning with a new run; the old runs are kept. To continue an old run, use `docket resume`.
-If the task's last run continued an earlier one (after a rejection or a resume) and failed, a retry of a task that still
-waits for its next try continues from there; once the task is discarded, use `docket resume`. A task with dependencies
-waits again for those that are not completed, whatever --if-failed says: retry them too, or use --without-dependencies. A
-task that was stopped by its model's provider (credit used up, an invalid key) or by worker faults continues its existing
-run. Filters without --state match discarded tasks.
+    after_help = "The task starts from the beginning with a new run; the old runs are kept. To continue an old run,
+use `docket resume`. If the task's last run continued an earlier one (after a rejection or a
+resume) and failed, a retry of a task that still waits for its next try continues from there; once
+the task is discarded, use `docket resume`. A task with dependencies waits again for those that
+are not completed, whatever --if-failed says: retry them too, or use --without-dependencies. A
+task that was stopped by its model's provider (credit used up, an invalid key) or by worker faults
+continues its existing run. Filters without --state match discarded tasks.
 
 Examples:
   docket retry 3f9c01ab

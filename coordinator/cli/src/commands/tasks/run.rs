@@ -54,22 +54,26 @@ const COORDINATOR_TIMEOUT: Duration = Duration::from_secs(60);
 /// Command-line arguments of `docket run`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Works on a copy: your work tree does not change. The patch is written to standard output (byte for byte unless that is a
-terminal); with --branch the result becomes a branch instead. An unfinished run prints its patch only to a terminal, so
-that a pipe to `git apply` never applies partial work; `docket diff` shows it.
+    after_help = "Works on a copy: your work tree does not change. The patch is written to standard output (byte for
+byte unless that is a terminal); with --branch the result becomes a branch instead. An unfinished
+run prints its patch only to a terminal, so that a pipe to `git apply` never applies partial work;
+`docket diff` shows it.
 
-Ctrl-C stops the run after its turn; `docket up` continues it, immediately if one is running for this home. `docket up`
-also continues the task of a killed run.
+Ctrl-C stops the run after its turn; `docket up` continues it, immediately if one is running for
+this home. `docket up` also continues the task of a killed run.
 
-Any number of runs can share a home, also with a `docket up`: one of the processes serves it, preferably `docket up`, and
-another takes over when it ends. If a model's provider does not respond, the run waits for it. With a remote coordinator
-(--url), its workers execute the task: Ctrl-C then only stops following it, and prints how to follow it again.
+Any number of runs can share a home, also with a `docket up`: one of the processes serves it,
+preferably `docket up`, and another takes over when it ends. If a model's provider does not
+respond, the run waits for it. With a remote coordinator (--url), its workers execute the task:
+Ctrl-C then only stops following it, and prints how to follow it again.
 
-The exit code is 0 if the task completed, and 1 if it was cancelled or discarded, is blocked (it waits for you), was not
-followed to its end, or cannot be executed here (an MCP server does not start, a key is refused); the task is then kept.
-Checks that did not run (no pytest, a module that does not import) verify nothing: the task is then blocked and
-unverified, and `docket answer TASK accept` completes it as is. A task that completes unverified, because it has no
-checks, you accepted it, or run.unverified is `complete`, exits with 0; the last lines and `unverified` in --json say so.
+The exit code is 0 if the task completed, and 1 if it was cancelled or discarded, is blocked (it
+waits for you), was not followed to its end, or cannot be executed here (an MCP server does not
+start, a key is refused); the task is then kept. Checks that did not run (no pytest, a module that
+does not import) verify nothing: the task is then blocked and unverified, and
+`docket answer TASK accept` completes it as is. A task that completes unverified, because it has
+no checks, you accepted it, or run.unverified is `complete`, exits with 0; the last lines and
+`unverified` in --json say so.
 
 Examples:
   docket run \"Fix the rounding in prices.py\" --repo . --tests \"pytest -q\" | git apply
@@ -302,7 +306,9 @@ async fn hand_over_result(
 /// Explains where to find the changes of a task that did not complete.
 fn no_patch_note(task: &TaskRecord, run: RunId) -> String {
     let (state, run) = (task.state, run.short());
-    format!("no patch was written because the task is {state}; see the run's changes with `docket diff {run}`")
+    format!(
+        "no patch was written because the task is {state}; see the run's changes with `docket diff {run}`"
+    )
 }
 
 async fn print_summary(

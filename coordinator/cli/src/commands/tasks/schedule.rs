@@ -29,13 +29,14 @@ use crate::{
 /// Command-line arguments of `docket schedule`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The commit is pinned when you add the schedule, because the coordinator has no checkout: every task of the schedule starts
-from that commit. `repin` moves it to the current one; run it from cron on the machine that has the repository, or after a
-merge.
+    after_help = "The commit is pinned when you add the schedule, because the coordinator has no checkout: every
+task of the schedule starts from that commit. `repin` moves it to the current one; run it from
+cron on the machine that has the repository, or after a merge.
 
-Schedules fire while a coordinator runs (`docket up`, `docket serve`); with several coordinators each firing still creates
-one task. Cron expressions have five fields (minute, hour, day of the month, month, day of the week), or are @hourly,
-@daily, @weekly or @monthly. A time that a clock change skips or repeats fires once.
+Schedules fire while a coordinator runs (`docket up`, `docket serve`); with several coordinators
+each firing still creates one task. Cron expressions have five fields (minute, hour, day of the
+month, month, day of the week), or are @hourly, @daily, @weekly or @monthly. A time that a clock
+change skips or repeats fires once.
 
 Examples:
   docket schedule add nightly --cron \"0 3 * * 1-5\" --tz Europe/Berlin \"Fix flaky tests\" --repo . --push
@@ -250,7 +251,8 @@ async fn repin_schedule(
     let ScheduleView { mut schedule, .. } = client.get_schedule(name).await?;
     let known = schedule.spec.base.git.as_ref().map(|git| PathBuf::from(&git.source));
     let Some(folder) = repo.map(Path::to_owned).or(known) else {
-        let message = format!("schedule {name} starts from an empty folder; specify a repository with --repo");
+        let message =
+            format!("schedule {name} starts from an empty folder; specify a repository with --repo");
         return Err(CliError::new(ExitKind::Usage, message));
     };
     let mut upload = blobs::BlobUpload::new(client);

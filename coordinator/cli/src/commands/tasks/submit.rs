@@ -15,8 +15,8 @@ use crate::{
 /// Command-line arguments of `docket submit`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The repository's commit is pinned when the task is submitted: later changes to the repository do not affect the task, and
-the task never changes your work tree.
+    after_help = "The repository's commit is pinned when the task is submitted: later changes to the repository do
+not affect the task, and the task never changes your work tree.
 
 Examples:
   docket submit \"Fix the rounding in prices.py\" --repo . --tests \"pytest -q\"

@@ -17,8 +17,9 @@ use crate::{
 /// Command-line arguments of `docket why`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Prints the reason and a remedy: a paused or full queue, a concurrency key held by another task, tasks it waits for, no
-worker, or a worker without room. With --json the reason also has a keyword (`kind`).
+    after_help = "Prints the reason and a remedy: a paused or full queue, a concurrency key held by another task,
+tasks it waits for, no worker, or a worker without room. With --json the reason also has a keyword
+(`kind`).
 
 Examples:
   docket why 3f9c01ab
@@ -94,12 +95,7 @@ mod tests {
         let task = TaskId(docket_coordinator::clock::new_id());
         for (kind, state, text, said) in [
             (WhyKind::Ended, TaskState::Discarded, "it is discarded: it broke", "is discarded: it broke"),
-            (
-                WhyKind::Runs,
-                TaskState::Running,
-                "it is running on worker w1",
-                "is running on worker w1",
-            ),
+            (WhyKind::Runs, TaskState::Running, "it is running on worker w1", "is running on worker w1"),
             (
                 WhyKind::NoWorker,
                 TaskState::Available,

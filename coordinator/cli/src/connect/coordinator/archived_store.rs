@@ -42,8 +42,9 @@ pub(super) async fn serve_archived_run(
     )
     .await;
     store.close().await;
-    unpacked
-        .fail_with(ExitKind::Verification, || format!("{} of {} failed verification", view.file, view.place))?;
+    unpacked.fail_with(ExitKind::Verification, || {
+        format!("{} of {} failed verification", view.file, view.place)
+    })?;
     let mut aside = cx.clone();
     aside.config.store = Some(format!("sqlite:{}", database.display()));
     let local = LocalCoordinator::start(&aside, ListenOptions::ephemeral()).await?;

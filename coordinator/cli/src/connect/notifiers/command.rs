@@ -53,8 +53,12 @@ impl CommandNotifier {
                 let said = format_output_tail(said);
                 match ended.exit {
                     ChildExit::Exit(0) => DeliveryAttemptResult::Delivered,
-                    ChildExit::Exit(status) => refused(format!("the command exited with status {status}{said}")),
-                    ChildExit::Signal(signal) => refused(format!("the command was killed by signal {signal}{said}")),
+                    ChildExit::Exit(status) => {
+                        refused(format!("the command exited with status {status}{said}"))
+                    }
+                    ChildExit::Signal(signal) => {
+                        refused(format!("the command was killed by signal {signal}{said}"))
+                    }
                 }
             }
             Err(error @ TrustedError::Start { .. }) => {

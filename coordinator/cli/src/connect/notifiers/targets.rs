@@ -154,9 +154,7 @@ fn read_secret_file(path: &Path) -> Result<String, String> {
         .map_err(|error| format!("cannot stat {at} (`secret_file`): {error}; does it exist?"))?;
     let mode = found.permissions().mode() & 0o7777;
     if mode & OPEN_TO_OTHERS != 0 {
-        return Err(format!(
-            "others can read {at} (`secret_file`, mode {mode:04o}); run `chmod 600 {at}`"
-        ));
+        return Err(format!("others can read {at} (`secret_file`, mode {mode:04o}); run `chmod 600 {at}`"));
     }
     std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read {at} (`secret_file`): {error}; check its permissions"))
@@ -172,9 +170,7 @@ impl Notifier for NotifyTargets {
         Box::pin(async move {
             let body = NotificationBody::from_record(&letter.record, self.public_url.as_deref());
             let Ok(json) = serde_json::to_vec(&body) else {
-                return DeliveryAttemptResult::Unsubscribed {
-                    why: "cannot be encoded as JSON".to_owned(),
-                };
+                return DeliveryAttemptResult::Unsubscribed { why: "cannot be encoded as JSON".to_owned() };
             };
             let sent = match way {
                 Some(NotifyChannel::Webhook(webhook)) => webhook.deliver(&letter, json).await,

@@ -117,11 +117,8 @@ async fn outcome_from_response(answer: Response, now: Timestamp) -> DeliveryAtte
         return DeliveryAttemptResult::Failed { why, retry_after_ms };
     }
     let words = read_body_text(answer).await;
-    let why = if words.is_empty() {
-        format!("replied {status}")
-    } else {
-        format!("replied {status}: {words}")
-    };
+    let why =
+        if words.is_empty() { format!("replied {status}") } else { format!("replied {status}: {words}") };
     if status == StatusCode::GONE {
         DeliveryAttemptResult::Unsubscribed { why }
     } else {

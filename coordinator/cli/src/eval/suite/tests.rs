@@ -138,7 +138,10 @@ fn suite_errors_name_file_line_and_key() {
     let text = SUITE.replace("timeout = \"9s\"", "files = \"laid\"");
     fs::write(folder.path().join("suite.toml"), text).expect("written");
     let said = EvalSuite::read(folder.path()).expect_err("each its own").error.to_string();
-    assert!(said.contains("suite.toml, line 14: `defaults.accept.files`: it can only be set per task"), "{said}");
+    assert!(
+        said.contains("suite.toml, line 14: `defaults.accept.files`: it can only be set per task"),
+        "{said}"
+    );
     let (_folder, read) = write_and_read_suite(&[("no name", "kind = \"core\"\ntext = \"x\"\n")]);
     assert!(read.expect_err("a name").error.to_string().contains("letters"));
     let (_folder, read) = write_and_read_suite(&[]);

@@ -57,9 +57,8 @@ impl RunHistoryService {
         let with_diffs = eyes == ContentAccess::Exact;
         let reader = TurnReader { client: self.client()?, base: base.as_deref(), with_diffs };
         let mut turns = Box::pin(reader.read_turns(run.run, run.folded.history(), &(turn..=turn))).await?;
-        let mut turn = turns
-            .pop()
-            .ok_or_else(|| CliError::new(ExitKind::NotFound, format!("no turn {turn}")))?;
+        let mut turn =
+            turns.pop().ok_or_else(|| CliError::new(ExitKind::NotFound, format!("no turn {turn}")))?;
         drop_excess_diffs(&mut turn.changes);
         let thinking = collect_thinking(run, Turn(turn.turn));
         let diffs_withheld = eyes == ContentAccess::Redacted && !turn.changes.is_empty();
@@ -75,8 +74,11 @@ impl RunHistoryService {
             (None, Some(path)) => {
                 let near = similar_paths(&tree, path, NEAREST_MAX);
                 let near: Vec<String> = near.iter().map(|path| format!("`{path}`")).collect();
-                let perhaps =
-                    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
+                let perhaps = if near.is_empty() {
+                    String::new()
+                } else {
+                    format!("; did you mean {}?", near.join(" or "))
+                };
                 let message = format!("`{path}` does not exist after turn {turn}{perhaps}");
                 return Err(CliError::new(ExitKind::NotFound, message));
             }

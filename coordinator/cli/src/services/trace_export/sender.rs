@@ -44,8 +44,8 @@ impl OtlpSender {
     ) -> anyhow::Result<Self> {
         let mut headers = HeaderMap::new();
         for (name, value) in parse_pairs(&env("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default())? {
-            let name =
-                HeaderName::try_from(name.as_str()).context("OTEL_EXPORTER_OTLP_HEADERS has an invalid header name")?;
+            let name = HeaderName::try_from(name.as_str())
+                .context("OTEL_EXPORTER_OTLP_HEADERS has an invalid header name")?;
             let mut value = HeaderValue::try_from(value.as_str())
                 .context("OTEL_EXPORTER_OTLP_HEADERS has an invalid header value")?;
             value.set_sensitive(true);
@@ -139,14 +139,16 @@ fn rejected_spans_message(body: &[u8]) -> Option<String> {
 /// fare better.
 fn status_remedy(status: StatusCode) -> Option<&'static str> {
     match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
-            Some("put the required credentials into OTEL_EXPORTER_OTLP_HEADERS, e.g. `authorization=Bearer%20KEY`")
-        }
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => Some(
+            "put the required credentials into OTEL_EXPORTER_OTLP_HEADERS, e.g. `authorization=Bearer%20KEY`",
+        ),
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Some(
             "this address does not accept traces; set `telemetry.otlp_endpoint` to an OTLP/HTTP endpoint, often port \
              4318, without `/v1/traces`",
         ),
-        other if other.is_redirection() => Some("it redirects; set `telemetry.otlp_endpoint` to the new address"),
+        other if other.is_redirection() => {
+            Some("it redirects; set `telemetry.otlp_endpoint` to the new address")
+        }
         _ => None,
     }
 }

@@ -50,8 +50,10 @@ fn for_each_array_item<'a>(
     let elements: Vec<&'a RawValue> = match serde_json::from_str(text) {
         Ok(elements) => elements,
         Err(error) => {
-            return faults
-                .add(error.line(), format!("this is not an array of objects: {}", format_json_error(&error)));
+            return faults.add(
+                error.line(),
+                format!("this is not an array of objects: {}", format_json_error(&error)),
+            );
         }
     };
     let (mut line, mut counted) = (1, 0);

@@ -59,16 +59,16 @@ pub(crate) struct BacklogLine {
     /// Whether that branch is pushed.
     #[serde(default)]
     pub(crate) push: Option<bool>,
-    #[serde(default, deserialize_with = "model")]
+    #[serde(default, deserialize_with = "deserialize_model")]
     pub(crate) model: Option<ModelRef>,
     /// Base URL of the model's API.
     #[serde(default)]
     pub(crate) base_url: Option<String>,
     /// The exploration model.
-    #[serde(default, deserialize_with = "model")]
+    #[serde(default, deserialize_with = "deserialize_model")]
     pub(crate) explore_model: Option<ModelRef>,
     /// The fallback model.
-    #[serde(default, deserialize_with = "model")]
+    #[serde(default, deserialize_with = "deserialize_model")]
     pub(crate) fallback_model: Option<ModelRef>,
     /// Script of a scripted model, relative to the folder of the backlog.
     #[serde(default)]
@@ -84,26 +84,26 @@ pub(crate) struct BacklogLine {
     /// Maximum number of turns before the run fails.
     #[serde(default)]
     pub(crate) turns: Option<u32>,
-    #[serde(default, deserialize_with = "tool_set")]
+    #[serde(default, deserialize_with = "deserialize_tool_set")]
     pub(crate) tools: Option<ToolSet>,
-    #[serde(default, deserialize_with = "complexity")]
+    #[serde(default, deserialize_with = "deserialize_complexity")]
     pub(crate) complexity: Option<TaskComplexity>,
     /// How many levels of child tasks its run may delegate to.
     #[serde(default)]
     pub(crate) delegate: Option<u32>,
-    #[serde(default, deserialize_with = "effort")]
+    #[serde(default, deserialize_with = "deserialize_effort")]
     pub(crate) effort: Option<ReasoningEffort>,
     /// Sampling temperature, in thousandths.
-    #[serde(default, deserialize_with = "temperature")]
+    #[serde(default, deserialize_with = "deserialize_temperature")]
     pub(crate) temperature: Option<u32>,
     /// Token budget of a run.
     #[serde(default)]
     pub(crate) max_tokens: Option<u64>,
     /// Cost budget of a run in nano-dollars; in the file, dollars.
-    #[serde(default, deserialize_with = "dollars")]
+    #[serde(default, deserialize_with = "deserialize_dollars")]
     pub(crate) max_cost: Option<u64>,
     /// Time budget of a run in milliseconds; in the file, with a unit.
-    #[serde(default, deserialize_with = "period")]
+    #[serde(default, deserialize_with = "deserialize_duration_ms")]
     pub(crate) max_time: Option<u64>,
     /// Number of runs that may fail.
     #[serde(default)]
@@ -200,9 +200,7 @@ impl BacklogLine {
         for (field, text) in texts.into_iter().chain(self.setup.iter().map(|line| ("setup", Some(line)))) {
             if let Some(hidden) = text.and_then(|text| text.chars().find(|c| is_invisible(*c))) {
                 let code = u32::from(hidden);
-                return Err(format!(
-                    "`{field}` contains the invisible character U+{code:04X}; remove it"
-                ));
+                return Err(format!("`{field}` contains the invisible character U+{code:04X}; remove it"));
             }
         }
         if let Some(Err(error)) = self.priority.map(check_priority) {

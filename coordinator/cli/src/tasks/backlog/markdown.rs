@@ -110,7 +110,9 @@ impl ChecklistReader<'_> {
     fn finish(&mut self) {
         if let Some(fence) = self.fence.take() {
             let mark: String = std::iter::repeat_n(fence.mark, fence.length).collect();
-            self.read.faults.add(fence.line, format!("the code block that begins with {mark} here is not closed"));
+            self.read
+                .faults
+                .add(fence.line, format!("the code block that begins with {mark} here is not closed"));
         }
         self.close_item();
     }

@@ -46,7 +46,9 @@ fn is_word(text: &str) -> bool {
 fn instance_to_line(instance: SweBenchInstance, clones: &SweBenchOptions) -> Result<BacklogLine, String> {
     let SweBenchInstance { instance_id, repo, base_commit, problem_statement, hints_text } = instance;
     if !is_word(&instance_id) || instance_id.len() > TITLE_CHARS_MAX {
-        return Err("`instance_id` must be letters, digits, -, _ and ., such as django__django-11099".to_owned());
+        return Err(
+            "`instance_id` must be letters, digits, -, _ and ., such as django__django-11099".to_owned()
+        );
     }
     if !(7..=64).contains(&base_commit.len()) || !base_commit.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Err("`base_commit` must be a commit id".to_owned());

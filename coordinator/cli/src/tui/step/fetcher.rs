@@ -95,10 +95,7 @@ impl ContentFetcher {
 
     async fn fetch_blob(&self, blob: &BlobRef) -> FetchResult<Bytes> {
         if blob.bytes > SHOWN_BYTES_MAX {
-            return Err(format!(
-                "it has {} bytes; the limit is {SHOWN_BYTES_MAX}",
-                blob.bytes
-            ));
+            return Err(format!("it has {} bytes; the limit is {SHOWN_BYTES_MAX}", blob.bytes));
         }
         self.client.get_blob(blob).await.map_err(error_chain)
     }
@@ -172,10 +169,7 @@ impl ContentFetcher {
         match entry.kind {
             EntryKind::Dir => return Err("it is a folder".to_owned()),
             EntryKind::File | EntryKind::Symlink if entry.size > SHOWN_BYTES_MAX => {
-                return Err(format!(
-                    "it has {} bytes, too many to show; use `docket cat`",
-                    entry.size
-                ));
+                return Err(format!("it has {} bytes, too many to show; use `docket cat`", entry.size));
             }
             EntryKind::File | EntryKind::Symlink => {}
         }

@@ -106,10 +106,7 @@ impl StepperState {
         if self.search.query.is_some() {
             self.search.pending_jump = Some(JumpTarget::Match(way));
         } else {
-            self.set_message(
-                TextTone::Warn,
-                "no search: press / to search, e for the next failure",
-            );
+            self.set_message(TextTone::Warn, "no search: press / to search, e for the next failure");
         }
     }
 

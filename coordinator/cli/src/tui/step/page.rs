@@ -199,7 +199,10 @@ fn render_request(out: &mut PaneWriter<'_>, run: &Run, row: &TurnSummary) {
             &format!("{} bytes; their hash matches the recorded one: {hash}", body.len()),
         );
     } else {
-        out.write_line(TextTone::Bad, &format!("its hash {hash} does NOT match the recorded one: {recorded}"));
+        out.write_line(
+            TextTone::Bad,
+            &format!("its hash {hash} does NOT match the recorded one: {recorded}"),
+        );
     }
     out.write_gap();
     match std::str::from_utf8(body) {

@@ -297,7 +297,11 @@ mod tests {
         };
         let told = |dead| super::render_as_text(&of(dead), Some(100)).join("\n");
         assert!(told(Some(1)).contains("Discarded (70)\n"), "{}", told(Some(1)));
-        assert!(told(Some(1)).contains("  1 notification was not delivered: docket notify"), "{}", told(Some(1)));
+        assert!(
+            told(Some(1)).contains("  1 notification was not delivered: docket notify"),
+            "{}",
+            told(Some(1))
+        );
         for none in [None, Some(0)] {
             assert!(!told(none).contains("notification"), "{}", told(none));
         }

@@ -58,7 +58,10 @@ mod tests {
             (&[run_started_with(&[]), policy_changed(Ask, true)], &[Allow, Ask]),
             (&[run_started_with(&[Deny]), policy_changed(Ask, true)], &[Deny, Ask]),
             (&[run_started_with(&[Deny, Allow]), policy_changed(Ask, true)], &[Deny, Ask]),
-            (&[run_started_with(&[Deny]), policy_changed(Ask, true), policy_changed(Allow, true)], &[Deny, Allow]),
+            (
+                &[run_started_with(&[Deny]), policy_changed(Ask, true), policy_changed(Allow, true)],
+                &[Deny, Allow],
+            ),
             // Changed before the worker started the run.
             (&[policy_changed(Ask, true), run_started_with(&[Deny, Allow])], &[Deny, Ask]),
             // Logs from before tasks had their own policy.

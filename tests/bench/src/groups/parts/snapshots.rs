@@ -18,7 +18,8 @@ use docket_schema::content::WorkspacePath;
 use docket_worker::{
     process::run_git,
     workspace::{
-        BaseSource, DirtyTreePolicy, MemoryBlobs, PinOptions, Workspace, WorkspaceOptions, materialize, pin,
+        BaseSource, DirtyTreePolicy, MemoryBlobs, PinOptions, Workspace, WorkspaceOptions, materialize,
+        pin_base,
     },
 };
 use nix::sys::resource::{UsageWho, getrusage};

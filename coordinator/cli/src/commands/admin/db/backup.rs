@@ -23,10 +23,10 @@ const PAGE_BYTES: u64 = 4096;
 /// Command-line arguments of `docket db backup`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Coordinators and workers keep running; the copy is the database as of the start of the command. It is a
-regular docket database: verify it with `docket verify --store sqlite:FILE`, and restore it with `docket db restore
-FILE`. It does not contain archived tasks or blobs stored outside the database (`blobs.to`): copy those folders
-after the backup, not before.
+    after_help = "Coordinators and workers keep running; the copy is the database as of the start of the command. It
+is a regular docket database: verify it with `docket verify --store sqlite:FILE`, and restore it
+with `docket db restore FILE`. It does not contain archived tasks or blobs stored outside the
+database (`blobs.to`): copy those folders after the backup, not before.
 
 On PostgreSQL, use the server's own tools: pg_dump, or pgBackRest for continuous archiving.
 

@@ -22,9 +22,10 @@ use crate::{
 /// Command-line arguments of `docket db restore`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Nothing may have the database open: stop `docket up` and `docket serve` first, and workers on other machines. The
-backup is checked before anything changes. The old database is kept under another name, which is printed. Anything
-submitted or done after the backup is not in it; workers lose the leases they hold on such tasks.
+    after_help = "Nothing may have the database open: stop `docket up` and `docket serve` first, and workers on
+other machines. The backup is checked before anything changes. The old database is kept under
+another name, which is printed. Anything submitted or done after the backup is not in it; workers
+lose the leases they hold on such tasks.
 
 Examples:
   docket db restore /backups/docket.db && docket verify"
@@ -75,7 +76,9 @@ pub(super) async fn run_db_restore(cx: &CliContext, args: DbRestoreArgs) -> CliR
         }));
     } else {
         let (at, of) = (at.display(), args.file.display());
-        display::print_line(&display::sanitize_line(&format!("restored {at} from {of}; check it with `docket verify`")));
+        display::print_line(&display::sanitize_line(&format!(
+            "restored {at} from {of}; check it with `docket verify`"
+        )));
         if let Some(kept) = kept {
             display::print_line(&display::sanitize_line(&format!(
                 "the old database is kept as {}",

@@ -28,8 +28,8 @@ use crate::{
 /// Command-line arguments of `docket bench`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Takes about 20 seconds on an otherwise idle machine; other load affects every figure. All data is written to a new
-folder, which is removed at the end; on PostgreSQL, to a separate schema.
+    after_help = "Takes about 20 seconds on an otherwise idle machine; other load affects every figure. All data is
+written to a new folder, which is removed at the end; on PostgreSQL, to a separate schema.
 
 Examples:
   docket bench
@@ -92,7 +92,9 @@ impl BenchArgs {
 
 pub(crate) async fn run_bench(mut cx: CliContext, args: BenchArgs) -> CliResult {
     if cfg!(debug_assertions) {
-        display::print_note("this is a debug build; its figures are many times worse than those of a release build");
+        display::print_note(
+            "this is a debug build; its figures are many times worse than those of a release build",
+        );
     }
     let started = Instant::now();
     let parent = args.store_dir.clone().unwrap_or_else(std::env::temp_dir);

@@ -27,7 +27,9 @@ use docket_schema::{
 use docket_worker::{
     client::CoordinatorClient,
     process::{ChildHandle, TrustedSpec, run_trusted},
-    workspace::{BaseSource, DirtyTreePolicy, MemoryBlobs, PinOptions, WorkspaceOptions, materialize, pin},
+    workspace::{
+        BaseSource, DirtyTreePolicy, MemoryBlobs, PinOptions, WorkspaceOptions, materialize, pin_base,
+    },
 };
 use serde_json::json;
 

@@ -94,7 +94,10 @@ pub(super) async fn measure_postgres(server: &str, effort: BenchEffort) -> anyho
         appends
     };
     let measured = measured.await;
-    schema.drop_schema().await.with_context(|| format!("cannot drop the schema {}; drop it manually", schema.name()))?;
+    schema
+        .drop_schema()
+        .await
+        .with_context(|| format!("cannot drop the schema {}; drop it manually", schema.name()))?;
     Ok(vec![("appends_per_s_postgres", measured?)])
 }
 

@@ -242,9 +242,7 @@ impl CompareArgs {
         }
         let count = wanted.len() * variants.len() * self.repeat as usize;
         if count > COMPARED_MAX {
-            return usage_error(format!(
-                "this makes {count} tasks, more than the limit of {COMPARED_MAX}"
-            ));
+            return usage_error(format!("this makes {count} tasks, more than the limit of {COMPARED_MAX}"));
         }
         let mut texts = Vec::with_capacity(wanted.len());
         let mut one = None;

@@ -66,7 +66,10 @@ fn variant_label(variant: &ComparedVariant, all: &[ComparedVariant]) -> String {
     }
     let same = |other: &&ComparedVariant| other.model.to_string() == variant.model.to_string();
     if all.iter().filter(same).any(|other| other.model.base_url != variant.model.base_url) {
-        name.push_str(&format!(" at {}", variant.model.base_url.as_deref().unwrap_or("its provider's default")));
+        name.push_str(&format!(
+            " at {}",
+            variant.model.base_url.as_deref().unwrap_or("its provider's default")
+        ));
     }
     for (word, own, differs) in [
         ("exploring by", &variant.explore, all.iter().any(|other| other.explore != variant.explore)),

@@ -195,8 +195,7 @@ fn read_text(path: &Path, from: Box<dyn io::Read>) -> CliResult<String> {
         .fail_with(ExitKind::Usage, || format!("cannot read {}", path.display()))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         let most = FILE_BYTES_MAX / 1024 / 1024;
-        let message =
-            format!("{} exceeds the limit of {most} MiB for a backlog; split it", path.display());
+        let message = format!("{} exceeds the limit of {most} MiB for a backlog; split it", path.display());
         return Err(CliError::new(ExitKind::Usage, message));
     }
     String::from_utf8(bytes).map_err(|error| {

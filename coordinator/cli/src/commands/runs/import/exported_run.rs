@@ -76,7 +76,10 @@ fn print_imported(cx: &CliContext, read: &VerifiedExport, response: &ImportRespo
             "new_streams": response.streams.iter().map(|s| s.stream.to_string()).collect::<Vec<_>>(),
         }));
     } else if new == 0 {
-        display::print_line(&format!("run {} was already imported, identical to the file", response.run.short()));
+        display::print_line(&format!(
+            "run {} was already imported, identical to the file",
+            response.run.short()
+        ));
     } else {
         display::print_line(&format!(
             "imported run {} of task {}: {new} events and {} blobs; view it with `docket replay {}`",
@@ -116,7 +119,10 @@ impl ExportLines {
         let limit = EXPORT_LINE_BYTES_MAX as u64 + 1;
         let read = self.from.as_mut().take(limit).read_until(b'\n', &mut line);
         read.fail_with(ExitKind::Verification, || {
-            format!("{} is corrupt: it cannot be decompressed completely; nothing was imported", self.path.display())
+            format!(
+                "{} is corrupt: it cannot be decompressed completely; nothing was imported",
+                self.path.display()
+            )
         })?;
         if line.last() == Some(&b'\n') {
             line.pop();

@@ -170,9 +170,9 @@ pub(super) async fn submit_tasks(
         let own: Vec<TaskId> = page.iter().map(|task| task.id).collect();
         let of_page = submit_page(client, std::mem::take(&mut page)).await.map_err(|failure| {
             let done = sent.len();
-            let error = failure
-                .error
-                .context(format!("{done} of {all} tasks were submitted; run the same import again to continue"));
+            let error = failure.error.context(format!(
+                "{done} of {all} tasks were submitted; run the same import again to continue"
+            ));
             CliError { error, ..failure }
         })?;
         size = 0;

@@ -14,7 +14,7 @@ use docket_schema::{
 use docket_worker::{
     engine::prompt::TASK_CHARS_MAX,
     model::{PriceTable, unknown_price_message},
-    workspace::{BaseSource, BlobError, BlobSink, DirtyTreePolicy, PinOptions, pin},
+    workspace::{BaseSource, BlobError, BlobSink, DirtyTreePolicy, PinOptions, pin_base},
 };
 
 use super::backlog_args::BacklogImportArgs;
@@ -134,7 +134,9 @@ fn with_conditions(
 ) -> Result<TaskSpec, String> {
     let after = |name: &String| {
         let known = called.get(name).copied().or_else(|| name.parse().ok());
-        known.ok_or_else(|| format!("`after`: `{name}` was skipped, so tasks that wait for it are skipped too"))
+        known.ok_or_else(|| {
+            format!("`after`: `{name}` was skipped, so tasks that wait for it are skipped too")
+        })
     };
     spec.conditions = LeaseConditions {
         after: line.after.iter().map(after).collect::<Result<_, _>>()?,

@@ -93,9 +93,9 @@ fn mismatch_message(rebuilt: &RebuiltRequest, turn: Turn) -> String {
 }
 
 fn attempts_note(attempts: &[ModelCall], shown: &ModelCall) -> String {
-    let each = attempts.iter().map(|asked| {
-        format!("{} ({})", asked.intent.attempt, asked.outcome().unwrap_or("no reply"))
-    });
+    let each = attempts
+        .iter()
+        .map(|asked| format!("{} ({})", asked.intent.attempt, asked.outcome().unwrap_or("no reply")));
     let each: Vec<String> = each.collect();
     format!(
         "the model was called {} times; this is attempt {}; valid values for --attempt: {}",

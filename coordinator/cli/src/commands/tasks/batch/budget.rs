@@ -22,10 +22,10 @@ use crate::{
 /// Command-line arguments of `docket batch budget`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Usage is what all runs of the batch spent on model calls according to the log. A call is allowed if the most it may use
-fits in the remaining budget; otherwise runs pause before their next call, and no further task of the batch starts. After
-the budget is raised, everything continues where it stopped. Limits that are not given stay as they are; --none removes
-both.
+    after_help = "Usage is what all runs of the batch spent on model calls according to the log. A call is allowed
+if the most it may use fits in the remaining budget; otherwise runs pause before their next call,
+and no further task of the batch starts. After the budget is raised, everything continues where it
+stopped. Limits that are not given stay as they are; --none removes both.
 
 Examples:
   docket batch budget todo --usd 20 --tokens 5000000

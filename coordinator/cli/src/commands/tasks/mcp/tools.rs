@@ -42,7 +42,6 @@ type ToolFuture = Pin<Box<dyn Future<Output = CliResult<String>> + Send>>;
 pub(super) struct McpTool {
     pub(super) name: &'static str,
     description: &'static str,
-    /// Whether the tool changes nothing.
     pub(super) is_read_only: bool,
     schema: fn() -> JsonObject,
     pub(super) call: fn(Arc<CliContext>, Value) -> ToolFuture,
@@ -50,14 +49,14 @@ pub(super) struct McpTool {
 
 macro_rules! tool {
     ($name:literal, $args:ty, $reads:literal, $function:path, $about:literal) => {
-        Tool {
+        McpTool {
             name: $name,
-            about: $about,
-            reads: $reads,
-            schema: schema_of::<$args>,
+            description: $about,
+            is_read_only: $reads,
+            schema: tool_schema::<$args>,
             call: |cx, args| {
                 Box::pin(async move {
-                    let args: $args = read(args)?;
+                    let args: $args = parse_args(args)?;
                     $function(&cx, args).await
                 })
             },

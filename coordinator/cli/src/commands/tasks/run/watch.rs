@@ -140,7 +140,8 @@ impl TaskWatch<'_> {
             match self.client.get_task(self.id).await {
                 Ok(view) => return Ok(view.task),
                 Err(error) if self.client.is_home_client() && error.is_retryable() => {
-                    self.progress.set_message("the coordinator of this home does not respond; waiting for it");
+                    self.progress
+                        .set_message("the coordinator of this home does not respond; waiting for it");
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 Err(error) => return Err(CliError::from(error)),

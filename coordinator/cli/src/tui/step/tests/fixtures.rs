@@ -54,7 +54,12 @@ pub(super) fn workspace_path(text: &str) -> WorkspacePath {
 }
 
 fn file_entry(text: &str) -> Entry {
-    Entry { kind: EntryKind::File, mode: 0o644, size: text.len() as u64, hash: BlobHash::hash_bytes(text.as_bytes()) }
+    Entry {
+        kind: EntryKind::File,
+        mode: 0o644,
+        size: text.len() as u64,
+        hash: BlobHash::hash_bytes(text.as_bytes()),
+    }
 }
 
 fn decision_hash(text: &str) -> DecisionHash {
