@@ -51,6 +51,7 @@ mod many_tasks;
 mod mcp;
 mod mcp_server;
 mod models;
+mod naming;
 mod network;
 mod newer_versions;
 mod notify;

@@ -27,12 +27,12 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Functions that are longer.
 const LONG_FUNCTIONS: &[&str] = &[
     "coordinator/cli/src/commands/runs/export.rs: run",
-    "coordinator/cli/src/commands/runs/import/tasks.rs: run",
-    "coordinator/cli/src/output/events.rs: of_system",
+    "coordinator/cli/src/commands/runs/import/backlog_import.rs: run",
+    "coordinator/cli/src/output/event_format.rs: of_system",
     "coordinator/src/store/plan/lease.rs: plan_lease",
-    "schema/src/system/notifications.rs: apply",
-    "schema/src/system/schedules.rs: apply",
-    "schema/src/task/record.rs: apply",
+    "schema/src/system/notifications_fold.rs: apply",
+    "schema/src/system/schedules_fold.rs: apply",
+    "schema/src/task/task_record.rs: apply",
     "worker/src/model/client.rs: read_stream",
     "worker/src/supervisor/dispatch.rs: work",
 ];

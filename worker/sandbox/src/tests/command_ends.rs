@@ -180,7 +180,7 @@ async fn killing_docket_kills_the_process_tree() {
         let fixture = SandboxFixture::new();
         let tick = fixture.workspace().join("tick");
         let mut docket = std::process::Command::new(own_binary())
-            .args(["--exact", "tests::ends::victim", "--nocapture"])
+            .args(["--exact", "tests::command_ends::victim_process", "--nocapture"])
             .env(VICTIM_VARIABLE, format!("{backend:?}:{}", fixture.workspace().display()))
             .stdout(std::process::Stdio::null())
             .spawn()

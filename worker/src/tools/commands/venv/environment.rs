@@ -1,5 +1,5 @@
 //! Location of the virtual environment. Its contents can be recreated and are not part of the work: snapshots
-//! (`workspace/snapshot/ignored.rs`) and git leave it out.
+//! (`workspace/snapshot/ignore_rules.rs`) and git leave it out.
 
 use docket_schema::content::WorkspacePath;
 
