@@ -19,11 +19,13 @@ use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use super::{
-    api_error::ApiError,
-    api_state::ApiState,
-    auth::RouteAccess,
-    request::ApiRequest,
-    route::{ApiRoute, BodyShape},
+    middleware::{
+        api_error::ApiError,
+        api_state::ApiState,
+        auth::RouteAccess,
+        request::ApiRequest,
+        route::{ApiRoute, BodyShape},
+    },
     router::ROUTES,
 };
 

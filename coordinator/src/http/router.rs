@@ -20,19 +20,25 @@ use docket_schema::{
 use futures_util::FutureExt as _;
 
 use super::{
-    answer,
-    api_error::ApiError,
-    api_state::{ApiConfig, ApiState},
-    append, archive,
-    auth::RouteAccess,
-    batches, blobs, budgets, bulk, delegate, delivery, event_log, fork, health, history, import_and_gc,
-    inbox, lease, lineage, memory,
-    meters::HttpMeters,
-    metrics, middleware, notifications, openapi, overview, provider_limits, queues, reports,
-    request::{ApiRequest, read_body},
-    resolve,
-    route::{ApiRoute, BodyShape, HttpMethod},
-    runs, schedules, sse, status, tasks, tokens, ui,
+    middleware::{
+        api_error::ApiError,
+        api_state::{ApiConfig, ApiState},
+        auth::RouteAccess,
+        credentials,
+        meters::HttpMeters,
+        request::{ApiRequest, read_body},
+        route::{ApiRoute, BodyShape, HttpMethod},
+    },
+    openapi,
+    routes::{
+        admin::{
+            archive, health, import_and_gc, metrics, notifications, overview, provider_limits, queues,
+            schedules, status, tokens, ui,
+        },
+        runs::{append, blobs, delivery, history, lineage, memory, reports, resolve, runs},
+        tasks::{answer, batches, budgets, bulk, delegate, fork, inbox, lease, tasks},
+    },
+    stream::{event_log, sse},
 };
 use crate::{app::AppState, dashboard};
 

@@ -14,7 +14,7 @@ use super::event_fixtures::{model_answered_with, model_called, phase_changed, ru
 use super::support::{TestServer, token_for, within_time};
 use crate::http::{
     TokenRole,
-    run_broadcast::{NextFrame, RunSubscriber},
+    middleware::run_broadcast::{NextFrame, RunSubscriber},
 };
 
 /// Reads server-sent events from a response.

@@ -19,10 +19,12 @@ use tokio::{
 use super::support::{TestServer, token_for};
 use crate::http::{
     ApiState, TokenRole,
-    api_error::ApiError,
-    auth::RouteAccess,
-    request::ApiRequest,
-    route::{ApiRoute, BodyShape, HttpMethod},
+    middleware::{
+        api_error::ApiError,
+        auth::RouteAccess,
+        request::ApiRequest,
+        route::{ApiRoute, BodyShape, HttpMethod},
+    },
     router::{ROUTES, build_router_from},
 };
 

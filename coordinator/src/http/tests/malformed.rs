@@ -10,7 +10,11 @@ use serde_json::{Value, json};
 
 use super::event_fixtures::{run_started, task_spec};
 use super::support::{TestReply, TestServer, append_request, heartbeat, lease_request, token_for};
-use crate::http::{TokenRole, auth::RouteAccess, route::BodyShape, router::ROUTES};
+use crate::http::{
+    TokenRole,
+    middleware::{auth::RouteAccess, route::BodyShape},
+    router::ROUTES,
+};
 
 const JSON: Option<(&str, &str)> = Some(("content-type", "application/json"));
 

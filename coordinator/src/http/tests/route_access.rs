@@ -11,7 +11,11 @@ use serde_json::{Value, json};
 
 use super::event_fixtures::{run_started, task_spec};
 use super::support::{TestServer, append_request, lease_request, token_for, within_time};
-use crate::http::{RunTokens, TokenRole, auth::RouteAccess, route::ApiRoute, router::ROUTES};
+use crate::http::{
+    RunTokens, TokenRole,
+    middleware::{auth::RouteAccess, route::ApiRoute},
+    router::ROUTES,
+};
 
 /// Expected access per route, written independently; admin may call everything that any role may.
 const ALLOWED: &[(&str, &str)] = &[
