@@ -2,7 +2,7 @@
 //!
 //! Plain HTML, CSS and ES modules from `assets/`: no build step, and nothing is fetched from other
 //! sites. The pages contain no data; they call the API like any other client. The routes are in
-//! `http/ui.rs`.
+//! `http/routes/admin/ui.rs`.
 
 mod assets;
 mod security_headers;

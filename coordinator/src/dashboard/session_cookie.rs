@@ -1,4 +1,4 @@
-//! The session cookie that identifies a browser (`http/sessions.rs`). It never contains the token
+//! The session cookie that identifies a browser (`http/middleware/sessions.rs`). It never contains the token
 //! used to sign in.
 //!
 //! Invariants: scripts cannot read it (HttpOnly); pages of other sites cannot send it

@@ -288,12 +288,12 @@ pub(super) fn build_router_from(
 async fn reject_unrouted(api: Arc<ApiState>, request: Request, refusal: ApiError) -> Response<Body> {
     let (parts, _) = request.into_parts();
     let is_page = dashboard::is_dashboard_path(parts.uri.path());
-    let passed = match middleware::check_request_head(&api, &parts, None) {
-        Ok(()) => middleware::check_unrouted_rate(&api, &parts).await,
+    let passed = match credentials::check_request_head(&api, &parts, None) {
+        Ok(()) => credentials::check_unrouted_rate(&api, &parts).await,
         Err(refused) => Err(refused),
     };
     let refusal = passed.err().unwrap_or(refusal);
-    middleware::add_response_headers(refusal.into_response(), is_page)
+    credentials::add_response_headers(refusal.into_response(), is_page)
 }
 
 async fn dispatch(api: Arc<ApiState>, route: &'static ApiRoute, request: Request) -> Response<Body> {
@@ -301,9 +301,9 @@ async fn dispatch(api: Arc<ApiState>, route: &'static ApiRoute, request: Request
     let (began, meters) = (Instant::now(), Arc::clone(&api));
     let is_page = dashboard::is_dashboard_path(parts.uri.path());
     let answer = async {
-        middleware::check_request_head(&api, &parts, Some(route.access))?;
-        let peer = middleware::peer_address(&parts);
-        let caller = middleware::authorize(&api, route.access, &parts).await?;
+        credentials::check_request_head(&api, &parts, Some(route.access))?;
+        let peer = credentials::peer_address(&parts);
+        let caller = credentials::authorize(&api, route.access, &parts).await?;
         if route.access.requires_current_epoch() {
             api.check_epoch_in_force(&caller).await?;
         }
@@ -323,7 +323,7 @@ async fn dispatch(api: Arc<ApiState>, route: &'static ApiRoute, request: Request
         }
     };
     meters.http_meters.record_response(route.name(), response.status(), began.elapsed());
-    middleware::add_response_headers(response, is_page)
+    credentials::add_response_headers(response, is_page)
 }
 
 /// Returns the path's single placeholder.

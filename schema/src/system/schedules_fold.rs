@@ -1,7 +1,7 @@
 //! Fold of schedules: recurring tasks.
 //!
 //! The stream `system/schedules` is the only place where they are stored. The coordinator derives the next
-//! firing from the fold and a time zone table (`decide/cron.rs`). A firing is recorded here and decided once
+//! firing from the fold and a time zone table (`decide/schedule/cron.rs`). A firing is recorded here and decided once
 //! by its position in the stream, however many coordinators are running.
 
 use std::collections::BTreeMap;

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How a lease ended: the outcome of the run, or an interruption. Together with [`TaskRecord`] it determines
-/// the task's next state; the table is in ARCHITECTURE.md, and a test enumerates it.
+/// the task's next state; the table is in `coordinator/docs/architecture/leases.md`, where a test reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseEnd {
     /// `RunEnded`.

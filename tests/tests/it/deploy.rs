@@ -23,7 +23,7 @@ fn deploy_folder() -> PathBuf {
 
 /// How long a worker lets runs end their turn, as its source has it.
 fn worker_grace_s() -> Result<u64> {
-    let path = deploy_folder().join("../coordinator/cli/src/services/supervise.rs");
+    let path = deploy_folder().join("../coordinator/cli/src/services/worker_supervisor.rs");
     let source = std::fs::read_to_string(path)?;
     let (_, rest) =
         source.split_once("const DRAIN_GRACE: Duration = Duration::from_secs(").context("the grace")?;
@@ -318,7 +318,8 @@ async fn is_promtool_available() -> Result<bool> {
 #[tokio::test]
 async fn prometheus_rules_board_and_metrics_are_valid() -> Result<()> {
     let expressions = grafana_expressions()?;
-    let source = std::fs::read_to_string(deploy_folder().join("../coordinator/src/http/metrics.rs"))?;
+    let source =
+        std::fs::read_to_string(deploy_folder().join("../coordinator/src/http/routes/admin/metrics.rs"))?;
     for expression in &expressions {
         check_series_exist(&source, expression)?;
     }
@@ -399,7 +400,8 @@ fn check_series_exist(source: &str, expression: &str) -> Result<usize> {
 
 /// Every series that a rule asks for is one that `/metrics` tells.
 fn check_rules(files: &BTreeMap<String, Vec<Value>>) -> Result<()> {
-    let source = std::fs::read_to_string(deploy_folder().join("../coordinator/src/http/metrics.rs"))?;
+    let source =
+        std::fs::read_to_string(deploy_folder().join("../coordinator/src/http/routes/admin/metrics.rs"))?;
     let rules = files["prometheus/alerts.yml"][0]["groups"][0]["rules"].as_array().context("rules")?;
     let mut asked = 0;
     for rule in rules {

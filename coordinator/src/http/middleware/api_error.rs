@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn every_code_has_a_row_in_errors_md() {
-        let document = include_str!("../../ERRORS.md");
+        let document = include_str!("../../../ERRORS.md");
         for code in ProblemCode::ALL {
             let (name, status, title) = code.code_status_title();
             let row = document.lines().find(|line| line.starts_with(&format!("| `{name}` |")));

@@ -93,10 +93,10 @@ fn asset_response(headers: &HeaderMap, asset: Option<&'static DashboardAsset>) -
 }
 
 async fn login(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
-    middleware::require_dashboard_header(&call.headers)?;
+    credentials::require_dashboard_header(&call.headers)?;
     let LoginRequest { token } = call.json()?;
     let token = token.trim();
-    let (name, role, hash) = middleware::sign_in(&api, call.peer, token).await?;
+    let (name, role, hash) = credentials::sign_in(&api, call.peer, token).await?;
     match role {
         TokenRole::Admin | TokenRole::Submit | TokenRole::Read => {}
         TokenRole::Worker => {
@@ -116,8 +116,8 @@ async fn login(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
 }
 
 async fn logout(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
-    middleware::require_dashboard_header(&call.headers)?;
-    if let Some(session) = middleware::session_from_headers(&api, &call.headers) {
+    credentials::require_dashboard_header(&call.headers)?;
+    if let Some(session) = credentials::session_from_headers(&api, &call.headers) {
         api.sessions.sign_out(session, api.clock.now());
     }
     let mut response = crate::http::middleware::request::empty_response(StatusCode::NO_CONTENT);
@@ -131,6 +131,6 @@ async fn logout(api: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
 pub(in crate::http) async fn whoami(_: Arc<ApiState>, call: ApiRequest) -> HandlerResult {
     match call.caller {
         Caller::ApiToken { name, role, .. } => json_response(&WhoamiResponse { name, role }),
-        Caller::Anonymous | Caller::RunToken { .. } => Err(middleware::invalid_token_error()),
+        Caller::Anonymous | Caller::RunToken { .. } => Err(credentials::invalid_token_error()),
     }
 }
