@@ -234,8 +234,8 @@ mod tests {
         assert_eq!(taken(b"caf\xe9").ok(), Some(Some("caf\u{fffd}".to_owned())));
         for (text, word) in [
             ("/etc/passwd", "absolute"),
-            ("a/../b", "upwards"),
-            ("..", "upwards"),
+            ("a/../b", "leaves the workspace"),
+            ("..", "leaves the workspace"),
             ("", "empty"),
             ("a//b", "empty"),
         ] {

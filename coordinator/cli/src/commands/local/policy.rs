@@ -275,7 +275,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("p.toml");
         for (text, words) in [
-            ("default = \"deny\"\nx = [", "p.toml: line 2 is not TOML"),
+            ("default = \"deny\"\nx = [", "p.toml: line 2 is not valid TOML"),
             ("rules = 3", "invalid type"),
             (
                 "[[rules]]\nid = \"a\"\nverdict = \"deny\"\ncommands = [\"x\"]\nmatches = [\"y\"]",

@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(run_shell(line, 20_000).await, DeliveryAttemptResult::Delivered);
         assert_eq!(
             refusal_reason(run_shell("echo no >&2; exit 3", 20_000).await),
-            "exited with status 3: no"
+            "the command exited with status 3: no"
         );
         assert_eq!(refusal_reason(run_shell("kill -9 $$", 20_000).await), "killed by signal 9");
         assert!(refusal_reason(run_shell("sleep 600", 100).await).contains("within 100 ms"));
