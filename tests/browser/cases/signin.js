@@ -11,7 +11,7 @@ export const cases = {
     assert.equal(await page.locator("#top").isVisible(), false);
     await page.getByLabel("Token").fill("nobody's");
     await page.getByRole("button", { name: "Sign in" }).click();
-    await page.getByRole("alert").filter({ hasText: "not one of this coordinator's" }).waitFor();
+    await page.getByRole("alert").filter({ hasText: "invalid or revoked token" }).waitFor();
     await stage.accessible(page, "sign in");
     await stage.picture("login");
     await page.getByLabel("Token").fill(stage.tokens.admin);

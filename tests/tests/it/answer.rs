@@ -147,7 +147,7 @@ async fn check_question_and_answer(place: StoreLocation) -> Result<()> {
     let at = at.with_context(|| history.format_kinds())?;
     ensure!(matches!(history.events[at + 1], RunEvent::BlockerAnswered(_)), "{}", history.format_kinds());
     let followed = stage.docket_output(&["follow", &id]).await?;
-    for words in [QUESTION, "The task names two.", "docket answer", "answers: Port 8080"] {
+    for words in [QUESTION, "The task names two.", "docket answer", "answered: Port 8080"] {
         ensure!(followed.contains(words), "{words}: {followed}");
     }
     let listed = stage.docket_output(&["ps"]).await?;

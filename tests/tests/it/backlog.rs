@@ -517,7 +517,7 @@ async fn dependents_of_a_failed_task_continue_after_reimport() -> Result<()> {
     stage.run_docket(&["cancel", &id("first")?]).await?.into_stdout()?;
     stage.run_docket(&["cancel", &id("third")?]).await?.into_stdout()?;
     let waiting = stage.run_docket(&["batch", "chain"]).await?.into_stdout()?;
-    ensure!(waiting.contains("1 waits for a task that failed"), "{waiting}");
+    ensure!(waiting.contains("1 is waiting for a task that failed"), "{waiting}");
     // Nobody works here, and nothing is waited for: what is left is a person's.
     let waited = stage.run_docket(&["batch", "chain", "--wait", "--json"]).await?;
     ensure!(waited.code() == Some(1) && parse_row(&waited.stdout)?["behind_failed"] == 1, "{waited:?}");

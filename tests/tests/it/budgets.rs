@@ -187,7 +187,7 @@ async fn manually_set_budget_survives_reimport() -> Result<()> {
     let both = json!({ "tokens": 9_000_000, "cost_nusd": usd(50) });
     ensure!(stage.batch_budget("nightly").await? == both);
     let again = stage.import(&file(2000), &batch).await?;
-    ensure!(again.code() == Some(0) && again.stderr.contains("stays"), "{again:?}");
+    ensure!(again.code() == Some(0) && again.stderr.contains("is kept"), "{again:?}");
     ensure!(stage.batch_budget("nightly").await? == both);
 
     // With the command itself it is a person who says so.

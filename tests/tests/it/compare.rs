@@ -239,7 +239,7 @@ async fn comparison_of_two_models_has_exact_figures() -> Result<()> {
                 "compare", &one, "--repo", &repo, "--model", "openai:x", "--engine", "react", "--engine",
                 "none",
             ],
-            "no engine `none`",
+            "unknown engine `none`",
         ),
     ] {
         let said = coordinator.run_docket(wrong).await?;

@@ -173,7 +173,7 @@ async fn unusable_repository_is_a_usage_error() -> Result<()> {
     for verb in ["run", "submit"] {
         for (repo, more, says) in [
             (&missing, &[][..], "no folder"),
-            (&outside, &[], "in no git repository"),
+            (&outside, &[], "not in a git repository"),
             (&empty, &[], "is not a commit"),
             (&whole, &["--commit", "nowhere"], "`nowhere` is not a commit"),
             (&copy, &[], "--include-dirty"),

@@ -137,7 +137,7 @@ async fn check_permission_answers(place: StoreLocation) -> Result<()> {
     coordinator.run_docket(&["tell", &run.to_string(), "take care"]).await?.into_stdout()?;
     for wrong in ["maybe", "sure", "yes, but only this once", "always until noon", "nope", " "] {
         let refused = coordinator.run_docket(&["answer", &task.to_string(), wrong]).await?;
-        let says = ["`yes`", "`always`", "`no`", "stays open", &format!("`{wrong}` is not an answer")];
+        let says = ["`yes`", "`always`", "`no`", "stays open", &format!("`{wrong}` does not answer that")];
         let said = says.iter().all(|word| refused.stderr.contains(word)) || wrong == " ";
         ensure!(refused.code() == Some(2) && said, "{wrong}: {refused:?}");
         let error = coordinator.client().answer_task(task, wrong).await.err().context("over HTTP as well")?;

@@ -162,7 +162,7 @@ pub(crate) fn describe_event(event: &RunEvent, checks: &mut CheckNames) -> (Opti
     match event {
         RunEvent::RunStarted(e) => (Some(TextStyle::Dim), format!("started: {} with {}", e.engine, e.models)),
         RunEvent::RunRecovered(_) => {
-            (Some(TextStyle::Warn), "another process continues after the last one crashed".to_owned())
+            (Some(TextStyle::Warn), "another process continues where the last one stopped".to_owned())
         }
         RunEvent::Forked(e) => {
             (Some(TextStyle::Dim), format!("continues from run {}, turn {}", e.parent.short(), e.turn))
