@@ -26,7 +26,7 @@ pub const REVIEW_REPORT: &str = "ReviewReport";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanCard {
-    /// What is wrong or wanted, and the approach.
+    /// The problem or goal, and the approach.
     pub summary: String,
     /// The steps, in order.
     #[schemars(length(min = 1))]

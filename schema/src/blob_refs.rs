@@ -133,7 +133,7 @@ impl BlobRefs {
         }
     }
 
-    /// Returns what is known about a blob that some event refers to.
+    /// Returns the size and use of a blob that some event refers to.
     pub fn get(&self, hash: &BlobHash) -> Option<&ReferencedBlob> {
         self.by_hash.get(hash)
     }

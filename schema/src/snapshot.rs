@@ -188,7 +188,7 @@ pub struct Manifest {
 pub struct ManifestError {
     /// Offset of the invalid entry.
     pub at: usize,
-    /// What is wrong.
+    /// The problem.
     pub what: &'static str,
 }
 

@@ -47,8 +47,8 @@ use crate::{
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "A suite is a folder: suite.toml (its name and defaults) and one file per task under tasks/: where
-it starts, what it asks for, with which engines, and what must be true afterwards. Each result is
+    after_help = "A suite is a folder: suite.toml (its name and defaults) and one file per task under tasks/: its
+starting point, its text, its engines, and what must be true afterwards. Each result is
 rebuilt from the log in a clean checkout, without network access, and its acceptance commands are
 run there. A task passes if it ends as expected and its checks pass. Tasks with scripts need no
 model and no API key.

@@ -95,7 +95,7 @@ fn exit_codes_page_matches_help() {
         seen += 1;
         let _ = writeln!(text, "| {code} | {} |", table_cell(says));
     }
-    assert_eq!(seen - 1, crate::output::error::ExitKind::EngineMissing.code(), "every code is told");
+    assert_eq!(seen - 1, crate::output::error::ExitKind::EngineMissing.code(), "every code is listed");
     text.push_str(
         "\nWith `--json` an error is one line of JSON on standard error: `{\"error\": …, \"exit\": …}`.\n\n\
          These commands define additional exit codes:\n\n",
@@ -194,7 +194,7 @@ fn events_page_matches_schemas() {
         }
     }
     let kinds = all.keys().filter(|name| name.split('.').count() == 4 && name.starts_with("event.")).count();
-    assert_eq!(told, kinds, "every kind is told");
+    assert_eq!(told, kinds, "every kind is listed");
     check_reference_file("events.md", &text);
 }
 

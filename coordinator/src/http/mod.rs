@@ -1,6 +1,6 @@
 //! The HTTP API: one table of routes, one file per group of routes.
 //!
-//! [`router`] has the table and does once what is common to all routes: host check, rate limit,
+//! [`router`] has the table and the steps that all routes share: host check, rate limit,
 //! authentication, authorization, size limits, decoding, problem details. A handler gets an
 //! [`ApiRequest`] from an authorized caller. Nothing here contains SQL or decides about the queue.
 

@@ -84,7 +84,7 @@ fn push_length_prefixed(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// A broken chain, and where it breaks.
+/// A break in a chain, and its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
     /// A sequence number is missing or duplicated.

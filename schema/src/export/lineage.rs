@@ -62,13 +62,13 @@ pub enum LineageError {
         stream: StreamId,
         /// The event.
         seq: Seq,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
     /// Something is missing.
     #[error("{what} of run {run} is missing")]
     Missing {
-        /// What is missing.
+        /// The kind of object that is missing.
         what: &'static str,
         /// The run that needs it.
         run: RunId,

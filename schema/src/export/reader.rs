@@ -23,11 +23,11 @@ use crate::{
 pub struct ExportError {
     /// The line number, starting at 1.
     pub line: u64,
-    /// What is wrong.
+    /// The problem.
     pub fault: ExportErrorKind,
 }
 
-/// What is wrong with a file.
+/// The problem with an export file.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportErrorKind {
     /// It is not an export.

@@ -163,7 +163,7 @@ impl RunHistory {
         &self.status
     }
 
-    /// Returns where to start reading: for a failed run where it went wrong, otherwise the newest turn.
+    /// Returns the turn to open first: for a failed run the one in which the failure began, otherwise the newest.
     pub fn starting_turn(&self) -> StartingTurn {
         let last = self.turns.len().saturating_sub(1);
         let number = |place: usize| self.turns.get(place).map_or(Turn(0), |turn| turn.turn);

@@ -164,8 +164,8 @@ pub struct HostPattern {
 }
 
 /// The requirement for an entry of `hosts`.
-const HOST_PATTERN_RULE: &str = "must be a host, `*.` and a name of two parts or more, or an address, with a port where it is meant, \
-                    as crates.io, *.crates.io:443, 127.0.0.1:8080 or [::1]:80";
+const HOST_PATTERN_RULE: &str = "must be a host, `*.` and a name of two parts or more, or an address, optionally with a port, \
+                    such as crates.io, *.crates.io:443, 127.0.0.1:8080 or [::1]:80";
 
 impl FromStr for HostPattern {
     type Err = &'static str;

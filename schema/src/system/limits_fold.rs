@@ -1,6 +1,6 @@
 //! Fold of the providers' rate limits.
 //!
-//! The stream `system/limits` records what is set. The current usage of each provider is one row of the
+//! The stream `system/limits` records the limits that are set. The current usage of each provider is one row of the
 //! store, updated by each permit: generic cell rate algorithm without bursts. Calls are evenly spaced, so
 //! that no time window exceeds the limit by more than one.
 

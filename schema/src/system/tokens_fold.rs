@@ -22,7 +22,7 @@ pub struct TokenRecord {
     pub created: TokenCreated,
     /// When it was created.
     pub created_at: Timestamp,
-    /// When and by whom it was revoked.
+    /// The time of its revocation, and the name of the revoking caller.
     pub revoked: Option<(Timestamp, String)>,
 }
 

@@ -38,7 +38,7 @@ pub enum TopicError {
         stream: StreamId,
         /// Its sequence number.
         seq: Seq,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
 }

@@ -197,7 +197,7 @@ impl TaskSpec {
             return fail("branch", "a valid git branch name, such as fix/rounding");
         }
         if self.policy.as_ref().is_some_and(|policy| policy.check().is_err()) {
-            return fail("policy", "a valid policy; `docket policy check FILE` reports what is wrong");
+            return fail("policy", "a valid policy; `docket policy check FILE` reports the faults");
         }
         self.settings.check()?;
         self.check_lists()?;

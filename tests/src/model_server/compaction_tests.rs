@@ -555,7 +555,10 @@ fn compaction_cannot_separate_a_reference_from_its_target() {
         state.apply(meta, event.into()).map_err(|error| error.to_string())
     };
     let error = cleared(&["t1-0"]).expect_err("two point to it");
-    assert!(error.contains("t2-0 points to t1-0, which no longer stands whole"), "{error}");
+    assert!(
+        error.contains("t2-0 points to t1-0, which is no longer complete in the conversation"),
+        "{error}"
+    );
     assert!(cleared(&["t1-0", "t2-0"]).is_err());
     cleared(&["t1-0", "t2-0", "t3-0"]).expect("nothing points to it any more");
     cleared(&["t2-0"]).expect("it may go by itself");

@@ -37,6 +37,6 @@ pub(super) enum NoMatch {
     NotFound,
     /// A similar place (lines from 0) was found that may be a different statement.
     Uncertain(std::ops::Range<usize>),
-    /// The text that a redaction mark stands for is uncertain; holds the reason.
+    /// The text behind a redaction mark is uncertain; holds the reason.
     UnresolvedRedaction(String),
 }

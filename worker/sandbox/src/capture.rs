@@ -93,7 +93,7 @@ impl<R: AsyncRead + Unpin> StreamCapture<R> {
         Ok(())
     }
 
-    /// Reads what is available without waiting for more. Once the last process of a command has ended,
+    /// Reads the available bytes without waiting for more. Once the last process of a command has ended,
     /// all its output is in the pipe, even if another process still holds the other end.
     pub(super) fn drain(&mut self) -> io::Result<()>
     where

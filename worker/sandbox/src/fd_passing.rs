@@ -18,10 +18,7 @@ union AncillaryBuffer {
 }
 
 /// Sends a descriptor.
-#[expect(
-    unsafe_code,
-    reason = "descriptors travel as ancillary data, for which there is no safe call at hand"
-)]
+#[expect(unsafe_code, reason = "descriptors travel as ancillary data, which has no safe API")]
 pub(super) fn send_fd(socket: &impl AsFd, fd: &impl AsFd) -> io::Result<()> {
     let mut byte = 0_u8;
     let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };

@@ -431,7 +431,7 @@ enum TerminalMode {
     Own,
 }
 
-/// Interprets a report; `said` is what is known if there was none.
+/// Interprets a report; `said` describes the failure if there was none.
 fn command_exit(
     report: Option<InitReport>,
     spec: &CommandSpec,

@@ -168,7 +168,7 @@ async fn read_from(from: &AsyncFd<OwnedFd>) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads what is available. docket's own terminal must stay blocking, because other processes hold it
+/// Reads the available bytes. docket's own terminal must stay blocking, because other processes hold it
 /// too, so readiness is checked first.
 fn read_now(from: &OwnedFd, chunk: &mut [u8]) -> io::Result<usize> {
     let mut asked = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];

@@ -42,7 +42,7 @@ pub enum ClientError {
         doing: &'static str,
         /// The coordinator's address.
         url: String,
-        /// What is wrong with the response. Never its content.
+        /// The problem with the response. Never its content.
         what: String,
     },
     /// The address is invalid.

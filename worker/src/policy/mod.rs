@@ -1,7 +1,7 @@
 //! Policy engine: decides whether a model's calls are allowed, denied or need approval before they run (E12). Pure.
 //!
 //! A shell line is parsed with bash's grammar. Each command, and each file it is redirected to, is checked against
-//! every rule of every policy, and the strictest verdict wins. This looks at what is written, not at what it does at
+//! every rule of every policy, and the strictest verdict wins. This examines the text of a command, not its effects at
 //! run time: policy guides well-behaved models, and the sandbox confines the rest. Called by the engine with the
 //! policies that the run pinned, and when a policy is loaded.
 

@@ -44,7 +44,7 @@ pub enum ProjectSettingsError {
     InvalidValue {
         /// The setting's name.
         name: String,
-        /// What is allowed.
+        /// The allowed values.
         must: &'static str,
     },
 }

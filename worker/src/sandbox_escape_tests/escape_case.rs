@@ -205,7 +205,7 @@ impl EscapeCase {
         all
     }
 
-    /// Runs the case in a sandbox; returns what is wrong with the outcome, if anything.
+    /// Runs the case in a sandbox; returns a description of the outcome if it is not the expected one.
     pub(super) async fn run_in_sandbox(
         &self,
         backend: BackendChoice,
@@ -263,7 +263,7 @@ impl EscapeCase {
         }
     }
 
-    /// Runs the control, if there is one; returns what is wrong with it.
+    /// Runs the control, if there is one; returns a description of its failure.
     pub(super) async fn run_control(&self, ground: &CaptureFixture) -> Option<String> {
         let wanted = match self.control {
             EscapeControl::ExpectedOutput => return None,

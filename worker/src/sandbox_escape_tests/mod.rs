@@ -1,6 +1,6 @@
 //! The hostile battery: escape attempts of an attacker who has read this sandbox, by class, on every backend.
 //!
-//! After each case the host is checked ([`host_fixture`]). Where it is safe, the same command is first run
+//! After each case the host is checked ([`host_fixture`]). If that is safe, the same command is first run
 //! without a sandbox, and the check must then detect the escape. A case that cannot be tried here says so and
 //! is not counted.
 //!

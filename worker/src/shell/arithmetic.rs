@@ -39,7 +39,7 @@ pub(super) struct ArithmeticCheck {
 
 impl ArithmeticCheck {
     /// Whether everything evaluated consists of numbers. Call it after the whole line was read: in a loop or
-    /// function, what is set last may be evaluated first.
+    /// function, the last assignment may be evaluated first.
     pub(super) fn uses_only_numbers(&self) -> bool {
         let is_number =
             |name: &String| self.number_variables.contains(name) && !self.other_variables.contains(name);
@@ -109,7 +109,7 @@ impl ArithmeticCheck {
         }
     }
 
-    /// Adds what follows a `$` in an expression and returns where it ends.
+    /// Adds the variable after a `$` in an expression and returns the index of its end.
     fn add_expression_variable(&mut self, rest: &str) -> Option<usize> {
         if rest.starts_with(['?', '#']) {
             return Some(1);

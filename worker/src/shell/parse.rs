@@ -1,6 +1,6 @@
 //! Parses a shell line with bash's grammar into its commands at any depth. Pure, and the same on any machine.
 //!
-//! It reads what is written. The contents of variables, what a program does with its arguments and what a script runs
+//! It reads the text only. The contents of variables, what a program does with its arguments and what a script runs
 //! are not visible. The result guides labels, approvals and policy; the security boundary is the sandbox.
 
 use std::borrow::Cow;

@@ -109,7 +109,7 @@ struct DoubtedReport {
     last_met: Instant,
 }
 
-/// A report, narrowed to what is confirmed.
+/// A report, narrowed to the confirmed scope.
 struct AcceptedReport {
     fault: WorkerFault,
     /// Tasks that met the fault before, and how often, if they are not in an entry of the same scope.

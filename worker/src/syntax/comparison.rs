@@ -117,7 +117,7 @@ fn compare_in_language(language: SourceLanguage, before: Option<&[u8]>, after: &
     };
     let Some(first) = first else { return SyntaxVerdict::NotWorse };
     let lines: Vec<&[u8]> = after.split(|byte| *byte == b'\n').collect();
-    // An error range that starts before the edit is imprecise: the edit is where it broke.
+    // An error range that starts before the edit is imprecise: the edit caused the error.
     let row = (*first.rows.start()).max(changed.after.start.min(*first.rows.end()));
     SyntaxVerdict::Worse(AddedErrors {
         language: language.name(),

@@ -10,7 +10,7 @@ use super::{language::SourceLanguage, newer_syntax};
 const ERRORS_MAX: usize = 1000;
 
 /// Parser steps, in hundreds: about thirty times what a file of the largest size takes. Counted rather than timed, so
-/// that a call gives the same result wherever it is replayed.
+/// that a call gives the same result on every machine.
 const STEPS_MAX: u32 = 400_000;
 
 /// Longest line excerpt, in characters.
@@ -21,7 +21,7 @@ const LINE_CHARS_MAX: usize = 160;
 pub(super) struct SyntaxError {
     /// First and last row, from 0.
     pub(super) rows: std::ops::RangeInclusive<usize>,
-    /// `unexpected text`, or what is missing.
+    /// `unexpected text`, or the missing syntax.
     pub(super) message: String,
     /// The first line, trimmed.
     pub(super) line_text: String,

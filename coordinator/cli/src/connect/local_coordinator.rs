@@ -36,9 +36,9 @@ pub(crate) struct ListenOptions {
     /// Who may connect.
     pub(crate) exposure: ListenExposure,
     pub(crate) tls: Option<TlsIdentity>,
-    /// Tests only: where it loses replies.
+    /// Tests only: the replies that it loses.
     pub(crate) lost_replies: Vec<LostReply>,
-    /// Tests only: where it crashes while archiving.
+    /// Tests only: the step of archiving at which it crashes.
     pub(crate) archive_crash: Option<ArchiveFailpoint>,
     /// What it archives automatically.
     pub(crate) retention: RetentionPolicy,

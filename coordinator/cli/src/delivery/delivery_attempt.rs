@@ -242,7 +242,7 @@ impl<'a> DeliveryAttempt<'a> {
             ancestors.push(parent.run);
             next = client.get_run(parent.run).await?.parent;
         }
-        // A time from the log: the same run yields the same commit, whenever and wherever it is delivered.
+        // A time from the log, so that the same run yields the same commit at any time and on any machine.
         let at = view.ended_at.or(view.started_at).unwrap_or(ask.task.submitted_at);
         let words = match &state.last_text {
             None => String::new(),

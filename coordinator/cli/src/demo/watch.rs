@@ -45,7 +45,7 @@ pub(super) struct KilledProcess {
     pub(super) call: String,
 }
 
-/// What is known about one run.
+/// The known state of one run.
 #[derive(Default)]
 struct WatchedRun {
     after: Seq,

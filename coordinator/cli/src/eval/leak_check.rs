@@ -3,8 +3,8 @@
 //!
 //! Every result given to a model is searched, for the run and its child tasks: results of tools, checks and
 //! setup commands. A line matches on any [`WINDOW_CHARS`] consecutive characters, or as a whole if it is
-//! shorter; the texts around a redaction mark are combined; base64 is decoded first, wherever it begins and
-//! however it is wrapped.
+//! shorter; the texts around a redaction mark are combined; base64 is decoded first, at any offset and with any
+//! line wrapping.
 //!
 //! Not detected: a command that read a file and printed nothing of it, because that is not in the log; and
 //! content shown in another form (hexadecimal, compressed, reversed, character by character, base64 with
@@ -91,7 +91,7 @@ fn decode_base64_words(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Describes what is wrong with the files in `root` that match `glob`: one was shown to the model, or none can
+/// Describes the violation by the files in `root` that match `glob`: one was shown to the model, or none can
 /// be judged. Lines that also occur in a readable file or in the task itself are not evidence.
 pub(super) fn describe_leak(
     root: &Path,

@@ -65,7 +65,7 @@ impl EvalTrial<'_> {
     }
 }
 
-/// All trials in the order of the suite, and what is left out.
+/// All trials in the order of the suite, and the skipped ones.
 #[derive(Debug)]
 pub(super) struct EvalMatrix<'a> {
     pub(super) trials: Vec<EvalTrial<'a>>,

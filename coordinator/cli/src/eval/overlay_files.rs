@@ -28,7 +28,7 @@ impl OverlayFiles {
     /// Lists the files of a folder.
     ///
     /// # Errors
-    /// Returns a message that says what is wrong with the folder and how to fix it.
+    /// Returns a message with the folder's problem and how to fix it.
     pub(super) fn from_folder(folder: &Path) -> Result<Self, String> {
         if !folder.is_dir() {
             return Err(format!("no folder {}", folder.display()));

@@ -58,7 +58,7 @@ pub(super) async fn run_evaluation(
     "127.0.0.1:0".clone_into(&mut cx.config.server.listen);
     cx.config.store = None;
     cx.config.queues = vec![batch.queue.clone()];
-    // Whoever runs this command owns the worker, so base URLs from the command line and the suite are trusted.
+    // The user of this command owns the worker, so base URLs from the command line and the suite are trusted.
     cx.config.trusted_base_urls.extend(base_urls(matrix));
     let served = HomeCoordinator::start(cx, &ServerArgs::default(), OwnerCommand::Eval).await?;
     let results = run_with_worker(cx, &served, matrix, &batch, &stop).await;

@@ -2,7 +2,7 @@
 //!
 //! If this process has the store open, pages are read from it directly: over HTTP every event would be encoded
 //! and decoded as JSON once more, which costs more than the database. Otherwise pages come from the API. Each
-//! page is processed where it was read, so decoding uses every core.
+//! page is processed by the thread that read it, so decoding uses every core.
 
 use std::{collections::HashSet, sync::Arc};
 

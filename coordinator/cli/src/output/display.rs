@@ -153,7 +153,7 @@ pub(crate) fn format_count(count: u64, one: &str) -> String {
 
 /// Prints a value as one line of JSON.
 pub(crate) fn print_json<T: serde::Serialize>(value: &T) {
-    print_line(&escape_json(&serde_json::to_string(value).expect("what is shown has string keys only")));
+    print_line(&escape_json(&serde_json::to_string(value).expect("printed values have string keys only")));
 }
 
 /// Escapes unsafe characters in JSON. They only occur in strings, so the meaning is unchanged.

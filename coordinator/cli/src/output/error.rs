@@ -65,7 +65,7 @@ pub(crate) struct CliError {
 pub(crate) type CliResult<T = ExitKind> = Result<T, CliError>;
 
 impl CliError {
-    /// Creates an error from a message that says what is wrong and how to fix it.
+    /// Creates an error from a message that names the problem and how to fix it.
     pub(crate) fn new(exit: ExitKind, message: impl std::fmt::Display) -> Self {
         Self { exit, error: anyhow::anyhow!("{message}") }
     }

@@ -155,7 +155,7 @@ impl HomeMember {
                     Ok(()) => true,
                     // It would work on a different backlog than intended.
                     Err(refused) if matches!(kind, MemberKind::Up(_)) => return Err(refused),
-                    // Its task runs wherever the owner stores it, as long as the owner serves.
+                    // Its task runs from the owner's store, as long as the owner serves.
                     Err(_) => false,
                 }
             }

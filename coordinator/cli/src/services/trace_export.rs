@@ -66,7 +66,7 @@ impl TraceExporter {
         Ok(Some(Self { task, stop }))
     }
 
-    /// Stops it; the next exporter sends what is left.
+    /// Stops it; the next exporter sends the rest.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {

@@ -428,8 +428,8 @@ pub(crate) fn read_script(file: &Path) -> CliResult<Vec<u8>> {
 /// Returns the first line, shortened for lists.
 pub(crate) fn title_from_text(text: &str) -> CliResult<String> {
     let first = text.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
-    let first = first
-        .ok_or_else(|| CliError::new(ExitKind::Usage, "the task is empty; describe what is to be done"))?;
+    let first =
+        first.ok_or_else(|| CliError::new(ExitKind::Usage, "the task is empty; describe the work to do"))?;
     let clean: String = first.chars().filter(|c| !c.is_control()).collect();
     let is_long = clean.chars().count() > TITLE_CHARS_MAX;
     Ok(if is_long { clean.chars().take(TITLE_CHARS_MAX - 1).chain(['…']).collect() } else { clean })

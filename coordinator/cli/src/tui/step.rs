@@ -47,7 +47,7 @@ use crate::{
 #[command(
     after_help = "Shows each turn's prompt, decision, tool calls with their full output, changes, files and figures,
 from the log alone: no model is called and no file is touched. A failed run opens at the turn
-where it went wrong. Can fork or resume from the current turn, after confirmation. Press ? for the
+in which the failure began. Can fork or resume from the current turn, after confirmation. Press ? for the
 keys. Works in 80 columns and 24 rows, over ssh, without a mouse.
 
 Examples:

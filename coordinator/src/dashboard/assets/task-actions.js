@@ -39,7 +39,7 @@ const TASK_ACTIONS = [
           task.blocked_why !== "worker_fault" && formField("Your answer", "text", {
             rows: 5,
             required: task.blocked_why === "person",
-            hint: "The run continues where it stopped, with the question and your answer in its prompt.",
+            hint: "The run continues with the question and your answer in its prompt.",
           }),
         ],
         submitLabel: task.blocked_why === "worker_fault" ? "Continue" : "Answer",

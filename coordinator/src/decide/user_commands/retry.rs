@@ -19,7 +19,7 @@ pub enum DependencyRetry {
 }
 
 /// Makes the task available with fresh counters. The current run ends as superseded, except that a run
-/// waiting for budget, a key or a worker continues from where it stopped: paid work is not repeated, and the
+/// waiting for budget, a key or a worker continues with its progress: paid work is not repeated, and the
 /// reason, which would be an answer to the model, is dropped.
 ///
 /// # Errors

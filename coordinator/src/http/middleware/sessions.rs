@@ -1,6 +1,6 @@
 //! Browser sessions of the dashboard, used in place of the token that signed in.
 //!
-//! A session proves itself: `dks_` and the base64 of the token it stands for, its own ID, its
+//! A session proves itself: `dks_` and the base64 of the token it represents, its own ID, its
 //! expiry, and a BLAKE3 MAC keyed with the store's secret. Every coordinator of a store accepts the
 //! sessions of the others, and none stores any. The token is included as a keyed hash, so that a
 //! session cannot be used to guess tokens.

@@ -43,7 +43,7 @@ fn add_to_first_fitting(shared: &mut Vec<Vec<RowWrite>>, from: usize, write: Row
     }
 }
 
-/// Builds one statement, and transaction, that inserts new tasks, decided without reading what is stored: it
+/// Builds one statement, and transaction, that inserts new tasks, decided without reading stored rows: it
 /// writes nothing if a required blob is missing, and fails if an id or key exists. Returns the transaction's
 /// id and whether it wrote. `None` if the batch contains more than such a statement can write.
 pub(super) fn submit_statement(set: &mut WorkingSet, offset: i64) -> Option<BatchStatement> {

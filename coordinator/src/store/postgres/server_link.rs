@@ -2,8 +2,8 @@
 //!
 //! After a failover the old primary comes back read-only or as a standby, and existing connections would stay
 //! with it forever: reads are stale, writes fail. So each new connection of a writer is checked once, and
-//! when a writer meets a read-only server, all older connections are closed; new ones go to wherever the address
-//! then leads.
+//! when a writer meets a read-only server, all older connections are closed, and new ones follow the address to
+//! the new primary.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

@@ -62,7 +62,7 @@ pub struct LogFault {
     pub stream: StreamId,
     /// The event; 0 for the stream as a whole.
     pub seq: Seq,
-    /// What is wrong, with the stream's name.
+    /// The fault, with the stream's name.
     pub what: String,
     /// Whether the log may still be correct: the event has a kind or version unknown to this build.
     pub unknown: bool,

@@ -17,7 +17,7 @@ pub trait LogReader: Sync {
     /// Whether a second thread saves time, because reading is cheap compared with processing.
     fn should_fold_in_parallel(&self) -> bool;
 
-    /// Describes what is wrong with the log if that caused the error; other errors are returned.
+    /// Describes the log's fault if that caused the error; other errors are returned.
     ///
     /// # Errors
     /// The error itself.

@@ -160,7 +160,7 @@ pub struct ArchivedTaskView {
     pub id: TaskId,
     /// When it was archived.
     pub archived_at: Timestamp,
-    /// What is known about the task without reading its file; none if an older docket version archived it.
+    /// The task's data that can be shown without reading its file; none if an older docket version archived it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Box<ArchivedTask>>,
 }

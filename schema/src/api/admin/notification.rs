@@ -93,7 +93,7 @@ pub struct TargetView {
     pub name: String,
     /// The target's kind.
     pub kind: TargetKind,
-    /// Where it sends to: scheme, host and port of an address, or a program. The path is left out because it
+    /// Its destination: scheme, host and port of an address, or a program. The path is left out because it
     /// may contain a secret.
     pub at: String,
     /// The kinds of notification it subscribes to.

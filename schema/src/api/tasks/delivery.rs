@@ -99,7 +99,7 @@ pub struct AcceptRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RejectRequest {
-    /// What is wrong. 1 to [`TELL_BYTES_MAX`](super::TELL_BYTES_MAX) bytes.
+    /// The problem to correct. 1 to [`TELL_BYTES_MAX`](super::TELL_BYTES_MAX) bytes.
     pub comment: String,
     /// Additional text for the model, for example what the result conflicts with. The size limit applies to
     /// both texts together.

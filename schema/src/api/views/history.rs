@@ -40,7 +40,7 @@ pub struct RunTimeline {
     /// Why it ended that way, or its question; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// The turn to open first: for a failed run, the turn where it went wrong.
+    /// The turn to open first: for a failed run, the turn in which the failure began.
     pub opens_at: u32,
     /// Why that turn is opened first.
     pub opens_why: String,

@@ -456,7 +456,7 @@ impl std::fmt::Display for RunModels {
             write!(f, ", {} explores", explore.model)?;
         }
         if let Some(fallback) = &self.fallback {
-            write!(f, ", {} stands in", fallback.model)?;
+            write!(f, ", {} is the fallback", fallback.model)?;
         }
         Ok(())
     }

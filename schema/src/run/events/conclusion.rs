@@ -35,7 +35,7 @@ pub enum EngineFact {
     Invalid {
         /// The expected content: `plan`, `verdict`, an artifact's name.
         what: String,
-        /// What is wrong, as reported to the model.
+        /// The problem, as reported to the model.
         problem: String,
     },
     /// The current step ended.
@@ -93,7 +93,7 @@ pub enum EngineFact {
     },
     /// A round of correction began.
     Correcting {
-        /// What is to be corrected.
+        /// The problem to correct.
         reason: String,
     },
     /// A quality gate between two phases was evaluated.
@@ -139,7 +139,7 @@ impl EngineFact {
 /// A step of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanStep {
-    /// What is to be done, for the model that does it.
+    /// The instructions for the model that executes the step.
     pub text: String,
     /// The kind of step.
     #[serde(default, skip_serializing_if = "StepKind::is_free")]

@@ -122,7 +122,7 @@ pub enum PolicyVerdict {
         /// The rule.
         rule: String,
     },
-    /// The call is refused, and the model is told why.
+    /// The call is refused, and the model gets the reason.
     Deny {
         /// The rule.
         rule: String,
@@ -162,7 +162,7 @@ pub struct ToolRequested {
 pub enum ToolStatus {
     /// The tool succeeded.
     Ok,
-    /// The tool failed, and the model is told how.
+    /// The tool failed, and the model gets the error.
     Error,
     /// Policy or a rule of the tool refused the call; nothing was done.
     Refused,

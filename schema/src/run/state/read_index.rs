@@ -1,7 +1,7 @@
 //! Index of read results that are fully present in the conversation, and of later results that only refer to
 //! them.
 //!
-//! A file that was shown and has not changed is not shown again: the result says where it was shown.
+//! A file that was shown and has not changed is not shown again: the result refers to the earlier one.
 //! Invariant: a referring result is never in a conversation without the full result it refers to. The fold
 //! refuses a compaction that would separate them; an engine that removes one replaces the other with a line.
 
@@ -87,9 +87,10 @@ impl ReadIndex {
         self.retain_calls(|call| standing.contains(call));
         let whole: BTreeSet<&CallId> = self.shown.iter().map(|shown| &shown.call).collect();
         match self.references.iter().find(|pointer| !whole.contains(&pointer.target_call)) {
-            Some(lost) => {
-                Err(format!(": {} points to {}, which no longer stands whole", lost.call, lost.target_call))
-            }
+            Some(lost) => Err(format!(
+                ": {} points to {}, which is no longer complete in the conversation",
+                lost.call, lost.target_call
+            )),
             None => Ok(()),
         }
     }

@@ -146,7 +146,7 @@ const FILLER_WORDS: [&str; 64] = [
     "your",
 ];
 
-/// Returns the comment of the replacement that stands for unchanged or omitted lines while quoted lines
+/// Returns the comment of the replacement that represents unchanged or omitted lines while quoted lines
 /// disappear. The comment consists of such words only, or begins with them in an edit that removes more
 /// than it adds.
 fn find_omission_comment(doc: &SearchDoc<'_>, pattern: &EditPattern) -> Option<String> {
@@ -240,7 +240,7 @@ pub(crate) fn is_truncation_mark(line: &str) -> bool {
         || barred.is_some_and(|rest| matches!(rest, "..." | "\u{2026}"))
 }
 
-/// Returns whether `line` stands in for other lines: `...`, `# ...`, `// ... existing code ...`,
+/// Returns whether `line` is a placeholder for other lines: `...`, `# ...`, `// ... existing code ...`,
 /// `/* … */`.
 pub(crate) fn is_elision(line: &str) -> bool {
     let line = line.trim();

@@ -11,7 +11,7 @@ pub(crate) struct PreparedText {
     word_count: usize,
     alphabet: HashMap<char, u32>,
     /// For each character of the alphabet, `word_count` words with a bit for each position of the
-    /// character. Character 0 stands for any other character and has no positions.
+    /// character. Character 0 represents any other character and has no positions.
     position_bits: Vec<u64>,
 }
 

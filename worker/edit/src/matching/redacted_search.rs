@@ -1,7 +1,7 @@
 //! Resolves searches that contain redaction marks, `[REDACTED: kind]`: the model saw the mark, and the file
 //! holds a secret there.
 //!
-//! A mark in the search stands for one run of characters within its line. If the rest of the search
+//! A mark in the search matches one run of characters within its line. If the rest of the search
 //! identifies one place, the file's own text replaces the marks in both search and replacement. A mark in
 //! the replacement that cannot be resolved with certainty is refused.
 
@@ -26,7 +26,7 @@ pub(crate) struct ResolvedPattern {
     pub(crate) line: usize,
 }
 
-/// The text that a mark of the search stands for.
+/// The text that a mark of the search matches.
 #[derive(Debug)]
 struct ResolvedMark<'a> {
     mark: &'a str,

@@ -270,7 +270,7 @@ impl CoordinatorClient {
             .await
     }
 
-    /// Resumes a paused task where it stopped, or cancels a pause that its run has not reached yet.
+    /// Resumes a paused task, or cancels a pause that its run has not reached yet.
     ///
     /// # Errors
     /// [`ClientError::Problem`] with `wrong_state` if it is not paused.

@@ -123,8 +123,8 @@ impl<'a> ConversationSteps<'a> {
         (compacted, gained)
     }
 
-    /// Returns what is cleared in addition to `done` if only the retained replies keep their full results, and how
-    /// many bytes that saves.
+    /// Returns the results cleared in addition to `done` if only the retained replies keep their full results, and
+    /// the number of bytes that saves.
     pub(super) fn additional_clears(
         &self,
         done: &Compacted,

@@ -125,7 +125,7 @@ pub(in crate::engine) fn ask_role(run: &RunState, pins: &RunStarted, nudge: Opti
 /// single string from a role without a schema.
 ///
 /// # Errors
-/// There is none yet, or it is invalid: the role is told why, and after [`INVALID_REPLIES_MAX`] replies in a row
+/// There is none yet, or it is invalid: the role gets the reason, and after [`INVALID_REPLIES_MAX`] replies in a row
 /// `spent` decides.
 pub(in crate::engine) fn require_structured_reply<T>(
     run: &RunState,

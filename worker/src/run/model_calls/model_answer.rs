@@ -147,8 +147,8 @@ fn withhold_calls(parts: &mut Vec<MessagePart>) {
     }
 }
 
-/// Marks a call that was cut off by the output limit: it is not executed, even if its half is valid, and the model is
-/// told why.
+/// Marks a call that was cut off by the output limit: it is not executed, even if its half is valid, and the model gets
+/// the reason.
 fn mark_truncated_call(parts: &mut [MessagePart], tokens_max: u32) {
     let Some(MessagePart::ToolUse(tool)) = parts.last_mut() else { return };
     let begin = match (&tool.malformed, tool.args.as_object()) {
@@ -174,8 +174,8 @@ fn canonicalize_tool_name(mut part: MessagePart) -> MessagePart {
     part
 }
 
-/// Drops arguments that do not fit in an event. The call is not run, and the model is told, as for any malformed
-/// call.
+/// Drops arguments that do not fit in an event. The call is not run, and the model gets an error, as for any
+/// malformed call.
 fn drop_oversized_args(part: MessagePart, room: &mut usize) -> MessagePart {
     let MessagePart::ToolUse(mut tool) = part else { return part };
     let (json, said) = (tool.args.to_string(), tool.malformed.as_ref().map_or(0, String::len));

@@ -33,7 +33,7 @@ pub(in crate::run) struct PinnedRun {
     pub(in crate::run) blobs: Vec<(BlobRef, Vec<u8>)>,
 }
 
-/// Inspects the initial workspace and returns what is pinned.
+/// Inspects the initial workspace and returns the run's pinned configuration.
 ///
 /// # Errors
 /// [`StartError`]: the engine does not exist, or settings or prices cannot be read.

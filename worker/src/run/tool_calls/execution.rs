@@ -108,7 +108,7 @@ impl ToolExecutor {
     }
 
     /// Repeats calls after a crash as their recovery classes allow, with the workspace at the last snapshot. A call
-    /// that may have had external effects is not repeated; the model is told.
+    /// that may have had external effects is not repeated; its result says that the outcome is unknown.
     pub(in crate::run) async fn rerun_tools_after_crash<S: BlobReader>(
         &mut self,
         state: &RunState,

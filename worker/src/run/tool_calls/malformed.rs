@@ -1,4 +1,4 @@
-//! Calls whose arguments are not a JSON object, or were dropped: they are not run, and the model is told why.
+//! Calls whose arguments are not a JSON object, or were dropped: they are not run, and the model gets the reason.
 
 /// Returns the message for a call whose arguments were not an object or were dropped (see
 /// [`crate::run::model_calls::model_answer`]).

@@ -14,7 +14,7 @@ use crate::{
     tools::MemoryBackend,
 };
 
-/// How long a call waits for an unavailable coordinator: memory is worth less than a turn, and the model is told.
+/// How long a call waits for an unavailable coordinator: memory is worth less than a turn, so the call then fails.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Memory access for one run.

@@ -2,7 +2,7 @@
 //!
 //! It relies on recorded state and on the current file: the hash of the bytes just read, and which results the fold
 //! says are still complete in the conversation ([`docket_schema::run::ReadIndex`]); so a replay gives the same
-//! result. The file is always read: what is saved are tokens. When a compaction removes a result, it removes the
+//! result. The file is always read: the cache saves tokens, not reads. When a compaction removes a result, it removes the
 //! references to it as well, and another read shows it again.
 
 use docket_schema::{

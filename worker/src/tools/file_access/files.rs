@@ -19,7 +19,7 @@ use nix::{
 pub(crate) const FILE_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
 /// Path components below which no file tool writes, in any letter case because some file systems ignore case: git
-/// executes what is in its folder, and docket's settings are not the model's to change.
+/// executes hooks and programs set in its folder, and docket's settings are not the model's to change.
 const PROTECTED_NAMES: [&[u8]; 3] = [b".git", b".docket", b"docket.toml"];
 
 /// Prefix of the temporary file written next to the target.

@@ -67,7 +67,7 @@ pub fn is_test_config(path: &WorkspacePath) -> bool {
         || by_start
 }
 
-/// Returns the name of what is missing; `None` if tests ran or failed for another reason.
+/// Returns the name of the missing dependency; `None` if tests ran or failed for another reason.
 pub(crate) fn find_missing(
     root: &Dir,
     ended: CommandEnd,
@@ -111,9 +111,9 @@ pub(crate) fn find_missing(
 /// pytest's message about arguments of a plugin that is not installed.
 const UNKNOWN_ARGUMENTS: &str = "error: unrecognized arguments: ";
 
-/// Messages about missing programs or dependencies: how the line begins, words in it that a name follows, what is
-/// missing, with `{}` for the name, and whether that is the runner itself or a program it calls. The name is quoted
-/// or is the rest of the line.
+/// Messages about missing programs or dependencies: the start of the line, the words before the name, a description
+/// with `{}` for the name, and whether the runner itself or a program it calls is missing. The name is quoted or is
+/// the rest of the line.
 const MISSING_MESSAGES: [(&str, &str, &str, NotRunCause); 18] = [
     ("", "No rule to make target '", "the make target {}", NotRunCause::RunnerMissing),
     ("", "Missing script: \"", "the script {} of package.json", NotRunCause::RunnerMissing),

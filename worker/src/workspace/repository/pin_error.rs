@@ -69,7 +69,7 @@ pub enum PinError {
     UnsafePath {
         /// The path, as lossy UTF-8.
         path: String,
-        /// What is wrong with it.
+        /// The problem with it.
         why: &'static str,
     },
     /// A git call failed.

@@ -36,7 +36,7 @@ Examples:
 pub(crate) struct RejectArgs {
     /// Run ID, or task ID to use the task's last run
     id: String,
-    /// What is wrong, addressed to the model
+    /// The problem, addressed to the model
     #[arg(long, value_name = "TEXT")]
     comment: String,
 }

@@ -30,7 +30,7 @@ max_cost, max_time, attempts; and `after`, with the `key`s of other lines or IDs
 come first, if_failed (hold, cancel, run), concurrency {key, max}, selector {label: value}),
 Markdown checklists (each `- [ ]` with the text indented below it), GitHub issues, or SWE-bench
 instances. Flags set the defaults for all lines. The whole file is checked before anything is
-submitted. Its tasks form a batch: importing the same file again submits only what is new in it,
+submitted. Its tasks form a batch: importing the same file again submits only its new entries,
 and continues an interrupted import.
 
 A run is a file written by `docket export`, compressed or plain. Everything is checked before

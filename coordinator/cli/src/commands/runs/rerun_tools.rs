@@ -118,7 +118,7 @@ const fn rerun_exit(error: &RerunError) -> ExitKind {
 }
 
 fn turn_json(run: RunId, turn: &TurnRerun) -> serde_json::Value {
-    let mut row = serde_json::to_value(turn).expect("what is shown has string keys only");
+    let mut row = serde_json::to_value(turn).expect("a serialized turn has string keys only");
     row["replay"] = REPLAY_KIND.into();
     row["run"] = run.to_string().into();
     row

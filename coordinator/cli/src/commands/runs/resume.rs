@@ -57,7 +57,7 @@ pub(crate) fn resolve_turn(history: &FoldedRun, asked: Option<u32>) -> CliResult
     })
 }
 
-/// Prints the new run and where it continues from.
+/// Prints the new run and its starting point.
 pub(crate) fn print_resumed(cx: &CliContext, made: &ResumeResponse) {
     if cx.is_json() {
         display::print_json(made);

@@ -47,7 +47,7 @@ run and the turn.
 
 When you leave, your changes are listed and you choose: resume (a new run of the same task
 continues from your changes; the old run ends if it is still running), fork (a new task continues
-from them; the run is not changed), or discard. The model is told which paths a person changed.
+from them; the run is not changed), or discard. The model learns which paths a person changed.
 
 With a command, the exit code is 0 if it succeeded and 1 if it did not. With --json, standard
 output has one JSON object that describes the changes and what was done with them; the output of a

@@ -51,7 +51,7 @@ differs is reported with its event, both values, and the first fields that diffe
 is 7 if this build lacks a run's engine.
 
 This is the `verify` kind of replay: no model is called. --tools also runs the recorded tool calls
-again, sandboxed, in a scratch workspace (`docket replay --help` describes what is compared). To
+again, sandboxed, in a scratch workspace (`docket replay --help` describes the comparison). To
 call a model again from some turn on, fork the run there: `docket fork RUN --turn N`.
 
 Examples:

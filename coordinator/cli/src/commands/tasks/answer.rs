@@ -22,10 +22,10 @@ use crate::{
 /// Command-line arguments of `docket answer`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A run that needs a person releases its slot and waits. After your answer the same run continues
-where it stopped; the model reads the question and the answer before its next decision. If the
-model's provider stopped the run (credit used up, an invalid key), fix the cause and answer
-anything, such as \"continue\". If worker faults stopped the task 20 times in a row, answer without
+    after_help = "A run that needs a person releases its slot and waits. After your answer the same run continues;
+the model reads the question and the answer before its next decision. If the model's provider
+stopped the run (credit used up, an invalid key), fix the cause and answer anything, such as
+\"continue\". If worker faults stopped the task 20 times in a row, answer without
 text, because no run is waiting for one. `docket retry` starts a new run instead, and
 `docket cancel` gives up the task. If a policy asks whether a call may run, answer yes, always, or
 no followed by words for the model; anything else is refused and the question stays open.

@@ -13,7 +13,7 @@ use crate::{
 #[command(
     after_help = "A running run finishes its turn first; then its process exits and its slot is free for another
 task. A task that waits for a worker or a scheduled time is held. Nothing is lost or counted as a
-failure: after `docket unpause` the same run continues where it stopped. A run that ends before
+failure: after `docket unpause` the same run continues with its next turn. A run that ends before
 its turn is over is not paused. A paused task can be cancelled.
 
 Examples:

@@ -31,7 +31,7 @@ const SHELL_CHECK_TIME_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct SourceFault {
     /// The field, as a flag without its dashes.
     pub(crate) field: &'static str,
-    /// What is wrong and how to fix it.
+    /// The problem and how to fix it.
     pub(crate) message: String,
 }
 

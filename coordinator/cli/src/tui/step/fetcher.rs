@@ -28,7 +28,7 @@ use super::{
 };
 use crate::history::blobs::RemoteBlobs;
 
-/// Size limit of content shown, in bytes: nobody could read more on a screen, and each line costs memory.
+/// Size limit of content shown, in bytes: more is unreadable on a screen, and each line costs memory.
 const SHOWN_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Limit of output blobs read by one search, in bytes; the rest is not searched, and that is reported.
 const SEARCHED_BYTES_MAX: u64 = 256 * 1024 * 1024;

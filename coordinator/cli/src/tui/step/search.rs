@@ -41,7 +41,7 @@ pub(super) fn matching_lines<'a>(
     lines.filter(|(_, line)| !line.repeated && matches_query(&line.text, query)).map(|(at, _)| at)
 }
 
-/// Returns the hits of `query` as far as the cache has the content, and what is missing.
+/// Returns the hits of `query` in the cached content, and the content that is missing.
 pub(super) fn find_hits(
     run: &Run,
     query: &str,

@@ -187,7 +187,7 @@ fn check_memory_key(key: &str) -> Result<&str, ApiError> {
 }
 
 fn memory_not_found(key: &str) -> ApiError {
-    let detail = format!("nothing is remembered under `{key}`; `docket memory list` shows what is");
+    let detail = format!("no memory has the key `{key}`; `docket memory list` shows all keys");
     ApiError::new(ProblemCode::NotFound, detail).with_field("key")
 }
 

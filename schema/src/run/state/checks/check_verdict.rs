@@ -154,7 +154,7 @@ pub fn missing_at_this_worker<'a>(base: Option<BaseResult<'_>>, end: &'a CheckRe
     end.not_run().filter(lacks).filter(|_| ran_elsewhere)
 }
 
-/// Whether the cause depends on what is installed at a worker.
+/// Whether the cause depends on the software installed at a worker.
 fn is_worker_dependent(why: &NotRun) -> bool {
     why.cause.progress() == CheckProgress::NoRunner
 }
@@ -168,8 +168,8 @@ fn decide_not_run(base: Option<BaseResult<'_>>, end: &CheckResult, why: &NotRun)
     if why.cause == NotRunCause::Workspace && why.partly {
         return CheckVerdict::Failed;
     }
-    // A base result whose sandbox did not start is useless, and so is one of another worker if the question
-    // is what is installed.
+    // A base result whose sandbox did not start is useless, and so is one of another worker if the cause
+    // depends on installed software.
     let base = base.filter(|base| base.same_worker || !is_worker_dependent(why)).map(|base| base.result);
     let Some(base) = base.filter(|base| base.progress() > CheckProgress::NotStarted) else {
         // The model cannot correct what the run cannot install; anything else may be caused by the run.

@@ -97,7 +97,7 @@ impl KnownFailures {
     }
 
     /// Stores a result of the model's own tests unless docket ran them itself. Named failures are added to
-    /// what is known; anything else is only used if nothing is known.
+    /// the known ones; anything else is only used if nothing is known.
     fn keep_base_tests(&mut self, result: CheckResult) {
         if self.recorded.contains(TESTS_CHECK) {
             return;

@@ -1,4 +1,4 @@
-//! `stat_file`: describes what is at a path. It shows no times, because those change when a workspace is restored.
+//! `stat_file`: describes the entry at a path. It shows no times, because those change when a workspace is restored.
 
 use cap_std::fs::{FileTypeExt as _, MetadataExt as _};
 use docket_schema::content::WorkspacePath;

@@ -59,7 +59,7 @@ pub(super) async fn check_archived(
     Ok(())
 }
 
-/// Returns what is wrong with the file of all `views`, if anything.
+/// Returns the problem with the file of all `views`, if there is one.
 async fn check_archive_file(
     cx: &CliContext,
     client: &CoordinatorClient,

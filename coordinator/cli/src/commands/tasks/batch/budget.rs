@@ -24,8 +24,8 @@ use crate::{
 #[command(
     after_help = "Usage is what all runs of the batch spent on model calls according to the log. A call is allowed
 if the most it may use fits in the remaining budget; otherwise runs pause before their next call,
-and no further task of the batch starts. After the budget is raised, everything continues where it
-stopped. Limits that are not given stay as they are; --none removes both.
+and no further task of the batch starts. After the budget is raised, the paused runs continue.
+Limits that are not given stay as they are; --none removes both.
 
 Examples:
   docket batch budget todo --usd 20 --tokens 5000000
@@ -60,7 +60,7 @@ impl BudgetArgs {
     }
 }
 
-/// Sets the budget and prints what is left.
+/// Sets the budget and prints the remainder.
 pub(super) async fn run_batch_budget(cx: CliContext, args: BatchBudgetArgs) -> CliResult {
     let access = Coordinator::connect(&cx, AccessMode::Write).await?;
     let (batch, is_new) = match look_up_batch(&access.client, &args.batch).await? {
