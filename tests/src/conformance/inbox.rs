@@ -344,7 +344,7 @@ pub(super) async fn application_needs_only_the_execute_right(database: TestDatab
     shop.execute("SET search_path = pg_temp, public").await.expect("sets");
     let made = parse_task_id(&shop.query_text(&sql).await.expect("enqueues"));
     for (spec, words) in [
-        ("[1]", "a task must be a JSON object"),
+        ("[1]", "a task is a JSON object"),
         (r#"{"title": "x", "text": "y", "model": {}}"#, r#""base" is missing"#),
         (r#"{"like": "abc"}"#, r#""like" must be the full id of a task"#),
         (r#"{"like": 5}"#, r#""like" must be the full id of a task"#),

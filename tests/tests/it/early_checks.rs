@@ -104,7 +104,7 @@ async fn check_faults_are_reported_early(place: &StoreLocation) -> Result<()> {
     let cases: &[(&[&str], &[&str])] = &[
         (&["--branch", "taken"], &taken),
         (&["--branch", "folder"], &["--branch", "folder/of-others"]),
-        (&["--branch", "taken/below"], &["--branch", "`taken` is there"]),
+        (&["--branch", "taken/below"], &["--branch", "the branch `taken` exists"]),
         (&["--branch", "a..b"], &["--branch", "a..b", "valid git branch name"]),
         (&["--branch", "x", "--empty"], &["--branch", "--empty", "--repo"]),
         (&["--push", "--empty"], &["--push", "--empty", "--repo"]),

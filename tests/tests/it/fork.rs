@@ -185,7 +185,7 @@ async fn fork_with_another_model_uses_its_own_parameters() -> Result<()> {
         ensure!(refused.code() == Some(2) && refused.stderr.contains(said), "{refused:?}");
     }
     let refused = stage.coordinator.run_docket(&["fork", &run, "--turn", "99"]).await?;
-    ensure!(refused.code() == Some(3) && refused.stderr.contains("from 0 to 3"), "{refused:?}");
+    ensure!(refused.code() == Some(3) && refused.stderr.contains("has turns 0 to 3"), "{refused:?}");
 
     let url = stage.server.base_url(ModelProvider::OpenAi);
     let change =

@@ -53,6 +53,6 @@ async fn host_with_low_hard_limits_runs_commands_within_them_and_doctor_names_th
     ensure!(told("512 open files") && told("bytes of one file"), "{report}");
     let said =
         run_program(TestProgram::Bash, home.path(), &env, &["-c", low, "bash", program, "doctor"]).await?;
-    ensure!(said.stdout.contains("rlimits: commands may have 512 open files"), "{said:?}");
+    ensure!(said.stdout.contains("rlimits: commands are limited to 512 open files"), "{said:?}");
     Ok(())
 }

@@ -328,7 +328,7 @@ async fn server_secret_reaches_only_the_server() -> Result<()> {
     ensure!(said[2].contains("looked") && !said[2].contains("KNOWS_"), "{said:?}");
     home.run_docket(&["verify", &id]).await?.into_stdout()?;
     let doctor = home.run_docket(&["doctor"]).await?.stdout;
-    ensure!(doctor.contains("MCP server `knows`: python3, given KNOWS_AT, KNOWS_TOKEN"), "{doctor}");
+    ensure!(doctor.contains("MCP server `knows`: python3, receives KNOWS_AT, KNOWS_TOKEN"), "{doctor}");
     let request = home.run_docket(&["replay", &id, "--turn", "1", "--request"]).await?.into_stdout()?;
     ensure!(request.contains("mcp__knows__env"), "{request}");
     for text in [&format!("{events:?}"), &doctor, &request, &done.stdout, &done.stderr] {

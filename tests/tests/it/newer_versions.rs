@@ -55,7 +55,7 @@ async fn run_of_an_unknown_engine_is_shown_without_judging_decisions() -> Result
     for args in [&["verify"][..], &["verify", &run], &["replay", &run, "--verify"]] {
         let verified = run_docket(home.path(), args).await?;
         ensure!(verified.code() == Some(7), "{args:?}: {verified:?}");
-        ensure!(verified.stdout.contains("this build has no engine later"), "{verified:?}");
+        ensure!(verified.stdout.contains("this build lacks engine later"), "{verified:?}");
         ensure!(verified.stdout.contains("the log is valid"), "{verified:?}");
     }
     // To look needs no engine.

@@ -352,7 +352,7 @@ async fn refused_delivery_is_retried_dead_lettered_and_retried_manually() -> Res
     let tried = coordinator.run_docket(&["notify", "test", "--target", "gone"]).await?;
     ensure!(tried.code() == Some(1) && tried.stdout.contains("gone: dead: replied 410"), "{tried:?}");
     let audit = coordinator.run_docket(&["logs", "system/audit"]).await?.into_stdout()?;
-    ensure!(audit.contains("once more") && audit.contains("try telling gone"), "{audit}");
+    ensure!(audit.contains("requested redelivery") && audit.contains("a test notification to gone"), "{audit}");
     coordinator.end_and_check().await
 }
 
@@ -504,7 +504,7 @@ async fn command_target_gets_stdin_and_is_ended_in_time() -> Result<()> {
     ensure!(why("fails").await? == "2 the command exited with status 3: nope", "{}", why("fails").await?);
     let tries = std::fs::read_to_string(&tried)?;
     ensure!(tries == format!("{id}\n{id}\n"), "the same id each time: {tries}");
-    ensure!(why("hangs").await?.contains("did not end within 300 ms"), "{}", why("hangs").await?);
+    ensure!(why("hangs").await?.contains("did not finish within 300 ms"), "{}", why("hangs").await?);
     ensure!(why("absent").await?.contains("cannot be started"), "{}", why("absent").await?);
     coordinator.end_and_check().await
 }

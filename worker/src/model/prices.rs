@@ -343,10 +343,10 @@ mod tests {
     #[test]
     fn price_errors_name_the_key() {
         for (user, named) in [
-            ("[\"openai:x\"", "not TOML"),
+            ("[\"openai:x\"", "not valid TOML"),
             ("[x]\n", "`x` must be a table"),
             ("\"openai:x\" = 3", "`openai:x` must be"),
-            ("[\"openai:x\"]\nprice = 3", "`openai:x.price` is not known"),
+            ("[\"openai:x\"]\nprice = 3", "unknown key `openai:x.price`"),
             ("[\"openai:x\"]\noutput = \"1\"", "`openai:x.input` must be"),
             (
                 "[\"openai:x\"]\ninput=\"1\"\noutput=\"1\"\ncache_read=\"0\"\ncache_write=\"0\"\ncontext_tokens=1\noutput_tokens_max=1\neffort=\"much\"",

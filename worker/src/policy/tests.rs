@@ -471,12 +471,12 @@ fn policy_errors_name_the_line_or_field() {
         // Nothing would match as anything.
         (
             "[[rules]]\nid = \"a\"\nverdict = \"allow\"\ncommands = []",
-            "rules[0].commands: an empty list is none",
+            "rules[0].commands: the list must not be empty",
         ),
-        ("[[rules]]\nid = \"a\"\nverdict = \"allow\"\npaths = []", "rules[0].paths: an empty list is none"),
-        ("[[rules]]\nid = \"a\"\nverdict = \"allow\"\ntools = []", "rules[0].tools: an empty list is none"),
-        ("[[rules]]\nid = \"a\"\nverdict = \"allow\"\nlabels = []", "rules[0].labels: an empty list is none"),
-        ("[network]\nhosts = [\"h\"]\ncommands = []", "an empty list is none"),
+        ("[[rules]]\nid = \"a\"\nverdict = \"allow\"\npaths = []", "rules[0].paths: the list must not be empty"),
+        ("[[rules]]\nid = \"a\"\nverdict = \"allow\"\ntools = []", "rules[0].tools: the list must not be empty"),
+        ("[[rules]]\nid = \"a\"\nverdict = \"allow\"\nlabels = []", "rules[0].labels: the list must not be empty"),
+        ("[network]\nhosts = [\"h\"]\ncommands = []", "the list must not be empty"),
         ("[[rules]]\nid = \"a\"\nverdict = \"deny\"\ncommand = [\"x\"]", "unknown field `command`"),
         (
             "[[rules]]\nid = \"a\"\nverdict = \"deny\"\ntools = [\"write\"]",

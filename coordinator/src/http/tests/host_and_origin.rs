@@ -172,7 +172,7 @@ async fn role_error_names_the_accepted_roles() {
             "tokens with role worker may not call this route; it requires a token with role read or submit or admin",
         ),
         ("POST", "/v1/gc", TokenRole::Submit, "requires a token with role admin"),
-        ("POST", "/v1/runs/x/append", TokenRole::Admin, "takes a run's own token"),
+        ("POST", "/v1/runs/x/append", TokenRole::Admin, "requires a run's own token"),
     ] {
         let problem = house.send(method, path, token_for(by), Vec::new(), None).await.parse_problem();
         assert!(problem.detail.contains(says), "{path}: {}", problem.detail);

@@ -52,7 +52,7 @@ async fn inconsistent_import_pages_are_rejected_and_write_nothing() {
         (to_jsonl(&altered), "was altered"),
         (to_jsonl(&events[1..]), "event 1"),
         (to_jsonl(&events[..events.len() - 1]), "is missing"),
-        (format!("{good}{good}"), "was left and comes again"),
+        (format!("{good}{good}"), "is not contiguous"),
     ];
     let before = house.store.read_log(docket_schema::ids::Position(0), 1000).await.expect("reads").len();
     for (page, says) in cases {

@@ -81,7 +81,7 @@ async fn run_waiting_for_a_limit_is_reported_as_waiting() {
         assert!(!permit(&lease).await.granted);
         let said = why(&lease).await;
         assert_eq!(said.kind, WhyKind::ProviderLimit, "{said:?}");
-        for part in ["on worker worker", "the limit of openai, 1/h requests", "in 1 h"] {
+        for part in ["on worker worker", "the rate limit of openai, 1/h requests", "in 1 h"] {
             assert!(said.text.contains(part), "{part}: {}", said.text);
         }
     }

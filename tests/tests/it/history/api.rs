@@ -156,7 +156,7 @@ async fn check_bad_requests(all: &HistoryApi<'_>) -> Result<()> {
     for (path, status, word) in [
         ("turn?turn=99", 404, "no turn 99"),
         ("turn?turn=x", 400, "turn"),
-        ("files?path=../x", 400, "upwards"),
+        ("files?path=../x", 400, "leaves the workspace"),
         ("files?path=/etc/passwd", 400, "absolute"),
         ("files?path=src/b.txt", 404, "`src/a.txt`"),
         ("output?call=t99-0", 404, "no call"),
