@@ -71,7 +71,7 @@ export const cases = {
     // The browser logs every failed request.
     stage.expect("/files?turn=0&path=door.txt");
     await page.keyboard.press("ArrowLeft");
-    await pane(page).getByText("is not there after turn 0").waitFor();
+    await pane(page).getByText("does not exist after turn 0").waitFor();
     await tab(page, "Changes").click();
     await pane(page).getByText("No differences.").waitFor();
     await page.keyboard.press("End");
