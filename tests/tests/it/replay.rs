@@ -116,7 +116,7 @@ async fn check_turn_ranges(played: &ReplayFixture) -> Result<()> {
     ensure!(changes.contains(r#""what":"changed""#) && changes.contains(r" A page\n+two"), "{changes}");
     for outside in [["--turn", "7"].as_slice(), &["--from", "7"]] {
         let answer = played.run_replay(outside).await?;
-        ensure!(answer.code() == Some(3) && answer.stderr.contains("from 0 to 6"), "{answer:?}");
+        ensure!(answer.code() == Some(3) && answer.stderr.contains("turns 0 to 6"), "{answer:?}");
     }
     let crossed = played.run_replay(&["--from", "3", "--to", "2"]).await?;
     ensure!(crossed.code() == Some(2) && crossed.stderr.contains("--from 3 is after --to 2"), "{crossed:?}");

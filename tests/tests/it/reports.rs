@@ -121,7 +121,7 @@ async fn cost_and_metrics_of_a_backlog_are_exact() -> Result<()> {
     ensure!(nobody.contains("all") && nobody.lines().count() == 2, "{nobody}");
 
     let left_out = docket(&["metrics"]).await?.into_stdout()?;
-    ensure!(left_out.contains("0 tasks") && left_out.contains("2 scripted tasks left out"), "{left_out}");
+    ensure!(left_out.contains("0 tasks") && left_out.contains("2 scripted tasks not included"), "{left_out}");
     let report = docket(&["metrics", "--scripted", "--json"]).await?.into_stdout()?;
     let report: Value = serde_json::from_str(&report)?;
     let all = &report["all"];

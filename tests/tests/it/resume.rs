@@ -165,7 +165,7 @@ async fn every_turn_is_restored_exactly_and_continues_identically() -> Result<()
 
     let run = stage.run.to_string();
     let refused = coordinator.run_docket(&["resume", &run, "--turn", "99"]).await?;
-    ensure!(refused.code() == Some(3) && refused.stderr.contains("from 0 to 8"), "{}", refused.stderr);
+    ensure!(refused.code() == Some(3) && refused.stderr.contains("has turns 0 to 8"), "{}", refused.stderr);
     for turn in [5, 3, 0] {
         coordinator.run_docket(&["resume", &run, "--turn", &turn.to_string()]).await?.into_stdout()?;
         let resumed = wait_until_finished(coordinator, stage.task, TaskState::Completed).await?;

@@ -56,7 +56,7 @@ async fn schedule_creates_tasks_from_the_last_pinned_base() -> Result<()> {
     docket(&["schedule", "repin", "nightly"]).await?;
     ensure!(run().await? != first, "it was pinned again");
 
-    ensure!(docket(&["schedule", "pause", "nightly"]).await?.contains("rests"));
+    ensure!(docket(&["schedule", "pause", "nightly"]).await?.contains("is paused"));
     ensure!(docket(&["schedule"]).await?.contains("paused"));
     ensure!(docket(&["schedule", "unpause", "nightly"]).await?.contains("fires next at"));
     let shown: Value = serde_json::from_str(&docket(&["schedule", "show", "nightly", "--json"]).await?)?;

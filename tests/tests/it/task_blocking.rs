@@ -131,7 +131,7 @@ async fn why_names_the_blocker_in_one_line_and_its_remedy_works() -> Result<()> 
     docket(&["queue", "unpause", "slow"]).await?;
     stage.wait_for_state(&paused, TaskState::Running).await?;
     let full = stage.submit_task(QUICK, &["--queue", "slow"]).await?;
-    stage.assert_kept_by(&full, "queue_full", "at most 1").await?;
+    stage.assert_kept_by(&full, "queue_full", "the limit is 1").await?;
     let listed = docket(&["queue"]).await?;
     ensure!(listed.contains("slow") && listed.contains("MAX"), "{listed}");
     let drained = stage.coordinator.run_docket(&["queue", "drain", "slow", "--timeout", "1s"]).await?;

@@ -12,7 +12,7 @@ pub(super) async fn check_manual_changes(coordinator: &CoordinatorProcess, run: 
         Ok(serde_json::from_str(&coordinator.run_docket(args).await?.into_stdout()?)?)
     };
     let text = coordinator.run_docket(&["replay", &run, "--full"]).await?.into_stdout()?;
-    ensure!(text.contains(WORDS) && text.contains("added new/empty by hand: "), "{text}");
+    ensure!(text.contains(WORDS) && text.contains("added new/empty manually by "), "{text}");
     ensure!(text.contains("added old.txt\n"), "what the run did is its own: {text}");
     let atif = json(&["export", &run, "--format", "atif"]).await?;
     let steps = atif["steps"].as_array().context("steps")?;
