@@ -155,7 +155,8 @@ fn advisory_locks_are_named_only_in_their_table() {
 #[test]
 fn processes_are_started_in_two_places() {
     let except = ["worker/sandbox/", "worker/src/process/"];
-    let found = find_words(&without_tests(read_sources("worker")), &[" Command::new", "::Command::new"], &except);
+    let found =
+        find_words(&without_tests(read_sources("worker")), &[" Command::new", "::Command::new"], &except);
     assert_none("processes are started in worker/sandbox and worker/src/process", found);
     let found = find_words(&without_tests(read_sources("coordinator")), &["Command::new"], &[]);
     let own = |line: &String| !line.contains("clap") && !line.contains("CommandFactory");

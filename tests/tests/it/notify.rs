@@ -352,7 +352,10 @@ async fn refused_delivery_is_retried_dead_lettered_and_retried_manually() -> Res
     let tried = coordinator.run_docket(&["notify", "test", "--target", "gone"]).await?;
     ensure!(tried.code() == Some(1) && tried.stdout.contains("gone: dead: replied 410"), "{tried:?}");
     let audit = coordinator.run_docket(&["logs", "system/audit"]).await?.into_stdout()?;
-    ensure!(audit.contains("requested redelivery") && audit.contains("a test notification to gone"), "{audit}");
+    ensure!(
+        audit.contains("requested redelivery") && audit.contains("a test notification to gone"),
+        "{audit}"
+    );
     coordinator.end_and_check().await
 }
 

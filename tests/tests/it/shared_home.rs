@@ -247,7 +247,10 @@ async fn up_joins_a_run_and_a_run_joins_up() -> Result<()> {
     ensure!(said["served_by"].is_null() && said["pid"] == up.pid(), "{said}");
     ensure!(home.wait_for_new_owner(owner).await? == up.pid());
     let refused = home.run_docket(&["up", "--listen", "127.0.0.1:0"]).await?;
-    ensure!(refused.code() == Some(4) && refused.stderr.contains("(docket up) already serves"), "{refused:?}");
+    ensure!(
+        refused.code() == Some(4) && refused.stderr.contains("(docket up) already serves"),
+        "{refused:?}"
+    );
     home.run_docket(&home.task_args("submit", "submitted")?).await?.into_stdout()?;
     home.open_gate("submitted").await.with_context(|| up.log_tail())?;
     wait_until("the end of what was submitted", async || {

@@ -473,9 +473,18 @@ fn policy_errors_name_the_line_or_field() {
             "[[rules]]\nid = \"a\"\nverdict = \"allow\"\ncommands = []",
             "rules[0].commands: the list must not be empty",
         ),
-        ("[[rules]]\nid = \"a\"\nverdict = \"allow\"\npaths = []", "rules[0].paths: the list must not be empty"),
-        ("[[rules]]\nid = \"a\"\nverdict = \"allow\"\ntools = []", "rules[0].tools: the list must not be empty"),
-        ("[[rules]]\nid = \"a\"\nverdict = \"allow\"\nlabels = []", "rules[0].labels: the list must not be empty"),
+        (
+            "[[rules]]\nid = \"a\"\nverdict = \"allow\"\npaths = []",
+            "rules[0].paths: the list must not be empty",
+        ),
+        (
+            "[[rules]]\nid = \"a\"\nverdict = \"allow\"\ntools = []",
+            "rules[0].tools: the list must not be empty",
+        ),
+        (
+            "[[rules]]\nid = \"a\"\nverdict = \"allow\"\nlabels = []",
+            "rules[0].labels: the list must not be empty",
+        ),
         ("[network]\nhosts = [\"h\"]\ncommands = []", "the list must not be empty"),
         ("[[rules]]\nid = \"a\"\nverdict = \"deny\"\ncommand = [\"x\"]", "unknown field `command`"),
         (

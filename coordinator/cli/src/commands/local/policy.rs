@@ -290,7 +290,7 @@ mod tests {
             assert!(told.contains(words), "{words} in {told}");
         }
         let none = policy_file::read_policy_file(&folder.path().join("none")).expect_err("no such file");
-        assert!(format!("{:#}", none.error).starts_with("there is no file "), "{:#}", none.error);
+        assert!(format!("{:#}", none.error).starts_with("no file "), "{:#}", none.error);
         let text = "[[rules]]\nid = \"no-push\"\nverdict = \"deny\"\ncommands = [\"git push *\"]\n\
                     [network]\nhosts = [\"crates.io\"]\ncommands = [\"cargo fetch *\"]";
         std::fs::write(&file, text).expect("written");

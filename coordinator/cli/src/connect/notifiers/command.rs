@@ -161,7 +161,10 @@ mod tests {
             refusal_reason(run_shell("echo no >&2; exit 3", 20_000).await),
             "the command exited with status 3: no"
         );
-        assert_eq!(refusal_reason(run_shell("kill -9 $$", 20_000).await), "killed by signal 9");
+        assert_eq!(
+            refusal_reason(run_shell("kill -9 $$", 20_000).await),
+            "the command was killed by signal 9"
+        );
         assert!(refusal_reason(run_shell("sleep 600", 100).await).contains("within 100 ms"));
         assert!(refusal_reason(run_shell("yes", 20_000).await).contains("bytes"));
         // Nothing of docket's own environment except what every program needs.
