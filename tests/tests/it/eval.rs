@@ -492,7 +492,7 @@ async fn suite_errors_name_file_line_and_key() -> Result<()> {
     let good = TestSuite::new(&[])?;
     for (args, says) in [
         (&["--only", "nothing"][..], "--only"),
-        (&["--engine", "plan"], "needs a script for the engine `plan`"),
+        (&["--engine", "plan"], "no script for the engine `plan`"),
         (&["--engine", "dream"], "unknown engine `dream`"),
         (&["--model", "openai:x", "--base-url", "nowhere"], "--base-url"),
     ] {

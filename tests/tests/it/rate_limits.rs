@@ -131,7 +131,7 @@ async fn run_waiting_for_a_permit_is_drained_and_continues_elsewhere() -> Result
     .await?;
     for args in [&["ps"][..], &["show", &id], &["ps", "--json"], &["show", "--json", &id]] {
         let said = stage.docket_output(args).await?;
-        let known = if args.contains(&"--json") { r#""provider":"openai""# } else { "the limit of openai" };
+        let known = if args.contains(&"--json") { r#""provider":"openai""# } else { "limit of openai" };
         ensure!(said.contains(known), "{args:?}: {said}");
     }
     worker.drain().await?;
