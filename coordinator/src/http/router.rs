@@ -35,8 +35,8 @@ use super::{
             archive, health, import_and_gc, metrics, notifications, overview, provider_limits, queues,
             schedules, status, tokens, ui,
         },
-        runs::{append, blobs, delivery, history, lineage, memory, reports, resolve, runs},
-        tasks::{answer, batches, budgets, bulk, delegate, fork, inbox, lease, tasks},
+        runs::{append, blobs, delivery, history, lineage, memory, reports, resolve, run_views},
+        tasks::{answer, batches, budgets, bulk, delegate, fork, inbox, lease, submissions},
     },
     stream::{event_log, sse},
 };
@@ -63,9 +63,9 @@ const BLOB_READERS: RouteAccess = RouteAccess::RolesAndRuns(&[]);
 /// All routes.
 #[rustfmt::skip]
 pub(crate) static ROUTES: &[ApiRoute] = &[
-    ApiRoute::new((HttpMethod::Get, "/v1/tasks"), READERS, "Lists tasks, newest first", by!(tasks::list_tasks))
+    ApiRoute::new((HttpMethod::Get, "/v1/tasks"), READERS, "Lists tasks, newest first", by!(submissions::list_tasks))
         .with_query::<api::TaskQuery>().with_json_response::<api::TaskPage>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks"), SUBMITTERS, "Submits tasks, all or none", by!(tasks::submit_tasks))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks"), SUBMITTERS, "Submits tasks, all or none", by!(submissions::submit_tasks))
         .with_json_request::<api::SubmitRequest>().with_large_body().with_json_response::<api::SubmitResponse>(),
     ApiRoute::new((HttpMethod::Post, "/v1/tasks/bulk"), SUBMITTERS, "Applies one operation to many tasks, a page at a time", by!(bulk::run_bulk_act))
         .with_json_request::<api::BulkRequest>().with_json_response::<api::BulkResponse>(),
@@ -75,17 +75,17 @@ pub(crate) static ROUTES: &[ApiRoute] = &[
         .with_json_request::<api::SetBudgetRequest>().with_json_response::<api::BudgetView>(),
     ApiRoute::new((HttpMethod::Get, "/v1/batches/{id}"), READERS, "Returns a batch and its progress", by!(batches::show_batch))
         .with_json_response::<api::BatchView>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/tasks/{id}"), READERS, "Returns a task and its runs", by!(tasks::show_task))
+    ApiRoute::new((HttpMethod::Get, "/v1/tasks/{id}"), READERS, "Returns a task and its runs", by!(submissions::show_task))
         .with_json_response::<api::TaskView>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/cancel"), SUBMITTERS, "Cancels a task, even while it is running", by!(tasks::cancel_task))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/cancel"), SUBMITTERS, "Cancels a task, even while it is running", by!(submissions::cancel_task))
         .with_json_request::<api::CancelTaskRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/retry"), SUBMITTERS, "Retries a task from the start", by!(tasks::retry_task))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/retry"), SUBMITTERS, "Retries a task from the start", by!(submissions::retry_task))
         .with_json_request::<api::RetryRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
     ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/answer"), SUBMITTERS, "Answers the question of a blocked run, which then continues", by!(answer::answer_task))
         .with_json_request::<api::AnswerRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/pause"), SUBMITTERS, "Pauses a task; a running run pauses at its next turn", by!(tasks::pause_task))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/pause"), SUBMITTERS, "Pauses a task; a running run pauses at its next turn", by!(submissions::pause_task))
         .with_json_request::<api::PauseRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/unpause"), SUBMITTERS, "Unpauses a task", by!(tasks::unpause_task))
+    ApiRoute::new((HttpMethod::Post, "/v1/tasks/{id}/unpause"), SUBMITTERS, "Unpauses a task", by!(submissions::unpause_task))
         .with_json_request::<api::PauseRequest>().with_json_response::<docket_schema::task::TaskRecord>(),
     ApiRoute::new((HttpMethod::Get, "/v1/tasks/{id}/why"), READERS, "Explains why a task is not running", by!(queues::explain_task))
         .with_json_response::<api::WhyView>(),
@@ -149,15 +149,15 @@ pub(crate) static ROUTES: &[ApiRoute] = &[
         .with_json_request::<api::LeaseRequest>().with_json_response::<api::LeaseResponse>(),
     ApiRoute::new((HttpMethod::Post, "/v1/heartbeat"), WORKERS, "Renews leases; waits for changes to them", by!(lease::renew_leases))
         .with_json_request::<api::HeartbeatRequest>().with_json_response::<api::HeartbeatResponse>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}"), READERS_AND_RUNS, "Returns a run", by!(runs::show_run))
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}"), READERS_AND_RUNS, "Returns a run", by!(run_views::show_run))
         .with_json_response::<api::RunView>(),
-    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/events"), READERS_AND_RUNS, "Returns the events of a run", by!(runs::list_run_events))
+    ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/events"), READERS_AND_RUNS, "Returns the events of a run", by!(run_views::list_run_events))
         .with_query::<api::EventsQuery>().with_json_response::<api::EventPage>(),
     ApiRoute::new((HttpMethod::Get, "/v1/runs/{id}/follow"), READERS, "Streams the events of a run as they are appended", by!(sse::follow_run))
         .with_query::<api::FollowQuery>().with_response(BodyShape::Events),
-    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/tell"), SUBMITTERS, "Sends a message to a run", by!(runs::tell_run))
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/tell"), SUBMITTERS, "Sends a message to a run", by!(run_views::tell_run))
         .with_json_request::<api::TellRequest>().with_json_response::<api::TellResponse>(),
-    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/policy"), ADMINS, "Replaces the policy of a run from its next turn on", by!(runs::change_run_policy))
+    ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/policy"), ADMINS, "Replaces the policy of a run from its next turn on", by!(run_views::change_run_policy))
         .with_json_request::<api::PolicyRequest>().with_json_response::<api::TellResponse>(),
     ApiRoute::new((HttpMethod::Post, "/v1/runs/{id}/resume"), SUBMITTERS, "Resumes from the end of a turn, as a new run of the task", by!(fork::resume_run))
         .with_json_request::<api::ResumeRequest>().with_large_body().with_json_response::<api::ResumeResponse>(),

@@ -120,7 +120,7 @@ impl BrowserSessions {
 }
 
 impl BrowserSession {
-    fn to_bytes(&self) -> Vec<u8> {
+    fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(DIGEST_BYTES + ID_BYTES + ENDS_AT_BYTES + MAC_BYTES);
         bytes.extend_from_slice(&self.token_digest);
         bytes.extend_from_slice(&self.id);

@@ -22,7 +22,7 @@ use docket_schema::{
 };
 use futures_util::future::join_all;
 
-use super::{blobs::compute_blob_ref, fork_retry::plan_fork_retry, runs::find_run_view};
+use super::{blobs::compute_blob_ref, fork_retry::plan_fork_retry, run_views::find_run_view};
 use crate::http::{
     middleware::{
         api_error::ApiError,

@@ -17,7 +17,7 @@ use docket_schema::{
     },
 };
 
-use super::runs::find_run_view;
+use super::run_views::find_run_view;
 use crate::http::{
     middleware::{
         api_error::ApiError,

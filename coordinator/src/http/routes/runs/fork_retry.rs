@@ -14,7 +14,7 @@ use docket_schema::{
     task::LeaseEnd,
 };
 
-use super::runs::read_lineage;
+use super::run_views::read_lineage;
 use crate::http::{
     middleware::{api_error::ApiError, api_state::ApiState},
     routes::runs::task_policy,

@@ -125,7 +125,7 @@ pub(in crate::http) async fn export_run(api: Arc<ApiState>, call: ApiRequest) ->
         return Err(ApiError::new(ProblemCode::Forbidden, detail).with_field("form"));
     }
     let run: RunId = call.id()?;
-    super::runs::find_run_view(&api, run).await?;
+    super::run_views::find_run_view(&api, run).await?;
     let (past, _room) = (require_run_history(&api)?, acquire_history_permit(&api).await?);
     // The file is complete before it is sent, so a slow reader does not hold a permit.
     let ExportedRun { media_type: media, name, file, bytes } = past.export_run(run, form).await?;

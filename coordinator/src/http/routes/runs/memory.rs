@@ -18,7 +18,7 @@ use docket_schema::{
     },
 };
 
-use super::runs;
+use super::run_views;
 use crate::http::{
     middleware::{
         api_error::ApiError,
@@ -140,7 +140,7 @@ pub(in crate::http) async fn delete_memory(api: Arc<ApiState>, call: ApiRequest)
 
 /// Returns the scope of a run, looked up and never taken from its request.
 async fn resolve_scope(api: &ApiState, run: RunId, name: MemoryScopeKind) -> Result<MemoryScope, ApiError> {
-    let task = runs::find_run_view(api, run).await?.task;
+    let task = run_views::find_run_view(api, run).await?.task;
     let absent = || ApiError::new(ProblemCode::NotFound, format!("there is no task of run {run}"));
     let (record, _) = api.store.get_task(task).await?.ok_or_else(absent)?;
     match name {

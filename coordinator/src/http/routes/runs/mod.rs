@@ -9,5 +9,5 @@ pub(in crate::http) mod lineage;
 pub(in crate::http) mod memory;
 pub(in crate::http) mod reports;
 pub(in crate::http) mod resolve;
-pub(in crate::http) mod runs;
+pub(in crate::http) mod run_views;
 pub(super) mod task_policy;

@@ -16,7 +16,7 @@ use docket_schema::{
     run::{PolicyChanged, RunEvent},
 };
 
-use super::runs::read_parents;
+use super::run_views::read_parents;
 use crate::http::middleware::{api_error::ApiError, api_state::ApiState};
 
 type LatestPolicyChange = Option<(Position, PolicyChanged)>;

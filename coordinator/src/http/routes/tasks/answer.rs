@@ -16,7 +16,7 @@ use docket_schema::{
     task::{TaskBlockedReason, TaskState},
 };
 
-use super::tasks::{HandlerResult, execute_task_command};
+use super::submissions::{HandlerResult, execute_task_command};
 use crate::http::{
     middleware::{api_error::ApiError, api_state::ApiState, request::ApiRequest},
     routes::commands,

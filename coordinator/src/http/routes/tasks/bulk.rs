@@ -14,7 +14,7 @@ use docket_schema::{
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};
 
-use super::tasks::{apply_to_children, check_filter, check_reason};
+use super::submissions::{apply_to_children, check_filter, check_reason};
 use crate::http::{
     middleware::{
         api_error::ApiError,

@@ -31,7 +31,7 @@ use crate::http::{
         commands,
         runs::{
             append::verify_blob_uploads,
-            runs::{find_run_view, foreign_run_error},
+            run_views::{find_run_view, foreign_run_error},
             task_policy,
         },
     },

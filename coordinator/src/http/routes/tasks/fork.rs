@@ -30,7 +30,7 @@ use crate::http::{
     routes::{
         commands,
         runs::{
-            runs::{find_run_view, read_lineage},
+            run_views::{find_run_view, read_lineage},
             task_policy,
         },
     },

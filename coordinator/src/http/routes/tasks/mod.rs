@@ -8,4 +8,4 @@ pub(in crate::http) mod delegate;
 pub(in crate::http) mod fork;
 pub(in crate::http) mod inbox;
 pub(in crate::http) mod lease;
-pub(in crate::http) mod tasks;
+pub(in crate::http) mod submissions;
