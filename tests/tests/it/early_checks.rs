@@ -112,7 +112,7 @@ async fn check_faults_are_reported_early(place: &StoreLocation) -> Result<()> {
         (&["--tests", "pytest \""], &["--tests", "is not valid shell syntax"]),
         (&["--tests", " "], &["--tests", "empty"]),
         (&["--setup", "if true; then"], &["--setup", "is not valid shell syntax"]),
-        (&["--max-tokens", "300"], &["--max-tokens", "300 tokens does not pay", "at least"]),
+        (&["--max-tokens", "300"], &["--max-tokens", "300 tokens does not cover", "at least"]),
         (&["--fallback-model", "openai:m", "--max-cost", "1"], &["price"]),
     ];
     for verb in ["run", "submit"] {

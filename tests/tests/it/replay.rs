@@ -148,7 +148,7 @@ async fn check_requests(played: &ReplayFixture) -> Result<()> {
     }
     let last = played.run_replay(&["--turn", "2", "--request"]).await?;
     ensure!(last.stdout.as_bytes() == sent[2].body, "the last attempt is meant");
-    ensure!(last.stderr.contains("asked 2 times") && last.stderr.contains("1 (failed), 2 (answered)"));
+    ensure!(last.stderr.contains("called 2 times") && last.stderr.contains("1 (failed), 2 (answered)"));
     for missing in [["--turn", "0", "--request"].as_slice(), &["--turn", "1", "--request", "--attempt", "9"]]
     {
         ensure!(played.run_replay(missing).await?.code() == Some(3), "{missing:?}");

@@ -154,14 +154,14 @@ async fn check_reader_sees_no_files(eve: &HistoryApi<'_>) -> Result<()> {
 
 async fn check_bad_requests(all: &HistoryApi<'_>) -> Result<()> {
     for (path, status, word) in [
-        ("turn?turn=99", 404, "no turn 99"),
+        ("turn?turn=99", 404, "turn 99 does not exist"),
         ("turn?turn=x", 400, "turn"),
         ("files?path=../x", 400, "leaves the workspace"),
         ("files?path=/etc/passwd", 400, "absolute"),
         ("files?path=src/b.txt", 404, "`src/a.txt`"),
         ("output?call=t99-0", 404, "no call"),
         ("output", 400, "call"),
-        ("diff?from=99", 404, "no turn 99"),
+        ("diff?from=99", 404, "turn 99 does not exist"),
         ("export?form=pdf", 400, "pdf"),
         (&format!("diff?with={}", unknown_uuid()), 404, "does not exist"),
     ] {
