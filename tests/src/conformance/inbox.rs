@@ -346,8 +346,8 @@ pub(super) async fn application_needs_only_the_execute_right(database: TestDatab
     for (spec, words) in [
         ("[1]", "a task is a JSON object"),
         (r#"{"title": "x", "text": "y", "model": {}}"#, r#""base" is missing"#),
-        (r#"{"like": "abc"}"#, r#""like" must be the full id of a task"#),
-        (r#"{"like": 5}"#, r#""like" must be the full id of a task"#),
+        (r#"{"like": "abc"}"#, r#""like" must be the whole id of a task"#),
+        (r#"{"like": 5}"#, r#""like" must be the whole id of a task"#),
         (&spec_json(template, r#", "title": " ""#), r#""title" must be 1 to 200 characters"#),
         (&spec_json(template, r#", "text": 5"#), r#""text" must be a string"#),
     ] {

@@ -245,7 +245,7 @@ async fn integration_tasks_change_related_files() -> Result<()> {
     let of = |engine: &str| find_result(&report, "count", engine);
     let mended = ["step 2 failed", "coder: step 2: mend logcut.sh", "step 2 is done"];
     check_log_mentions(home.path(), of("architect")?, &mended).await?;
-    let sent_back = ["the reviewer answered: send_back", "coder: round 2", "the reviewer answered: approve"];
+    let sent_back = ["the reviewer replied: send_back", "coder: round 2", "the reviewer replied: approve"];
     check_log_mentions(home.path(), of("team")?, &sent_back).await?;
     // Two files are reviewed by somebody else; artifacts that the engine owes are counted once, though the task names them.
     check_log_mentions(

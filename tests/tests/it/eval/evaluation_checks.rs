@@ -97,7 +97,7 @@ async fn roles_use_the_models_of_settings_and_flags() -> Result<()> {
         ensure!(models["fallback"].is_null() != has_fallback && models["explore"].is_null(), "{models}");
     }
     for (flags, says) in [
-        (&["--role", "planner=openai:real"][..], "--role planner=openai:real: the models of a task follow"),
+        (&["--role", "planner=openai:real"][..], "--role planner=openai:real: the models of a task must all"),
         (&["--role", "tester=scripted:a"], "there is no role `tester`; the engine `review` has"),
         (&["--model", "scripted:a", "--role", "planner=scripted:b"], "--model applies to every role"),
         (&["--role", "planner"], "it must be NAME=MODEL"),
