@@ -1,7 +1,7 @@
 //! A commit whose answer was lost, and a server that crashed before it: PostgreSQL then gives the same transaction id to
 //! somebody else. What the id's transaction came to says nothing of ours.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, str::FromStr as _, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use docket_coordinator::store::{NewTask, Store, postgres};
@@ -178,4 +178,61 @@ async fn commit_lost_in_a_crash_is_repeated() -> Result<()> {
 async fn single_statement_submit_lost_in_a_crash_is_repeated() -> Result<()> {
     check_commit_in_doubt(DoubtfulCommit::OfItself, true).await?;
     check_commit_in_doubt(DoubtfulCommit::OfItself, false).await
+}
+
+/// A submit that is its own transaction is committed, but its reply is lost. It is recognized when it is
+/// repeated, and later submits do not take the ids that it used.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn submits_continue_after_the_reply_of_a_commit_is_lost() -> Result<()> {
+    let Some(cluster) = PostgresCluster::start() else { return Ok(()) };
+    let StoreLocation::Postgres(url) = fresh_database(&cluster).await? else {
+        anyhow::bail!("no PostgreSQL")
+    };
+    let server = sqlx::postgres::PgConnectOptions::from_str(&url)?;
+    let port = server.get_port();
+    let mut link = DatabaseLink::open(SocketAddr::from(([127, 0, 0, 1], port))).await?;
+    let through = url.replace(&format!(":{port}/"), &format!(":{}/", link.at.port()));
+    let store: Arc<dyn Store> = Arc::new(postgres::open(&through).await?);
+    store.put_blobs(vec![new_blob(BASE_MANIFEST)], Timestamp(1)).await?;
+    let mut raw = PgConnection::connect(&url).await?;
+    // A submit waits for this lock while it commits.
+    execute_sql(
+        &mut raw,
+        "CREATE FUNCTION wait_for_lock() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NULL; END $$; \
+         CREATE CONSTRAINT TRIGGER wait_for_lock AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW WHEN (NEW.kind = 'TaskSubmitted') EXECUTE FUNCTION wait_for_lock(); \
+         SELECT pg_advisory_lock(4711)",
+    )
+    .await?;
+    let submit = |number: u128| {
+        let store = Arc::clone(&store);
+        let tasks =
+            vec![NewTask { id: TaskId(uuid::Uuid::from_u128(number)), spec: task_spec("a"), fork: None }];
+        async move { store.submit(tasks, "test".to_owned(), Timestamp(1)).await }
+    };
+    let first = tokio::spawn(submit(7));
+    let waiting = "SELECT count(*) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event = 'advisory'";
+    while query_number(&mut raw, waiting).await? == 0 {
+        ensure!(!first.is_finished(), "the submit did not wait: {:?}", first.await??);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    link.close().await;
+    execute_sql(&mut raw, "SELECT pg_advisory_unlock(4711)").await?;
+    wait_until("the commit whose reply is lost", async || {
+        let committed = "SELECT count(*) FROM events WHERE kind = 'TaskSubmitted'";
+        (query_number(&mut raw, committed).await.ok()? == 1).then_some(())
+    })
+    .await?;
+    link.reopen().await?;
+    let answer = tokio::time::timeout(Duration::from_secs(60), first).await??.context("the first submit")?;
+    ensure!(answer.len() == 1, "{answer:?}");
+    for number in 8..11 {
+        submit(number).await.with_context(|| format!("submit {number}"))?;
+    }
+    let events = query_number(&mut raw, "SELECT count(*) FROM events WHERE kind = 'TaskSubmitted'").await?;
+    ensure!(events == 4, "{events} submits");
+    store.close().await;
+    Ok(())
 }

@@ -309,12 +309,13 @@ impl PgWriter {
         };
         let answered = conn.query_rows(&sql, args).await;
         self.cursor = cursor;
+        // Also if the reply is lost: the server may have committed, and then these ids are used.
+        self.stream_ids = ids;
         let row = single_row(answered?)?;
         let (xid, wrote) = (row.get_i64(0)?, row.get_i64(1)? != 0);
         if through == PostgresEndpoint::Pooler {
             self.connect().await?.execute_batch("COMMIT").await?;
         }
-        self.stream_ids = ids;
         if wrote {
             let base = self.first_position(xid);
             batch.iter_mut().for_each(|command| command.shift_positions(base));
