@@ -195,16 +195,19 @@ async fn submits_continue_after_the_reply_of_a_commit_is_lost() -> Result<()> {
     let store: Arc<dyn Store> = Arc::new(postgres::open(&through).await?);
     store.put_blobs(vec![new_blob(BASE_MANIFEST)], Timestamp(1)).await?;
     let mut raw = PgConnection::connect(&url).await?;
-    // A submit waits for this lock while it commits.
+    // A submit waits for this row while it commits.
     execute_sql(
         &mut raw,
-        "CREATE FUNCTION wait_for_lock() RETURNS trigger LANGUAGE plpgsql AS \
-         $$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NULL; END $$; \
-         CREATE CONSTRAINT TRIGGER wait_for_lock AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED \
-         FOR EACH ROW WHEN (NEW.kind = 'TaskSubmitted') EXECUTE FUNCTION wait_for_lock(); \
-         SELECT pg_advisory_lock(4711)",
+        "CREATE TABLE gate (open boolean); INSERT INTO gate VALUES (true); \
+         CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM open FROM gate FOR SHARE; RETURN NULL; END $$; \
+         CREATE CONSTRAINT TRIGGER wait_at_gate AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW WHEN (NEW.kind = 'TaskSubmitted') EXECUTE FUNCTION wait_at_gate()",
     )
     .await?;
+    let mut holder = PgConnection::connect(&url).await?;
+    execute_sql(&mut holder, "BEGIN").await?;
+    execute_sql(&mut holder, "SELECT open FROM gate FOR UPDATE").await?;
     let submit = |number: u128| {
         let store = Arc::clone(&store);
         let tasks =
@@ -213,13 +216,13 @@ async fn submits_continue_after_the_reply_of_a_commit_is_lost() -> Result<()> {
     };
     let first = tokio::spawn(submit(7));
     let waiting = "SELECT count(*) FROM pg_stat_activity \
-                   WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event = 'advisory'";
+                   WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event IN ('transactionid', 'tuple')";
     while query_number(&mut raw, waiting).await? == 0 {
         ensure!(!first.is_finished(), "the submit did not wait: {:?}", first.await??);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     link.close().await;
-    execute_sql(&mut raw, "SELECT pg_advisory_unlock(4711)").await?;
+    execute_sql(&mut holder, "COMMIT").await?;
     wait_until("the commit whose reply is lost", async || {
         let committed = "SELECT count(*) FROM events WHERE kind = 'TaskSubmitted'";
         (query_number(&mut raw, committed).await.ok()? == 1).then_some(())
