@@ -7,7 +7,7 @@ use docket_schema::{
     message::ToolSpec,
     run::{ExternalTool, UnavailableServer},
 };
-use rmcp::model::Tool;
+use rmcp::{ServiceError, model::Tool};
 use serde_json::Value;
 
 use super::{McpServer, McpServers, McpSessionError, session};
@@ -49,7 +49,7 @@ pub(crate) async fn list_tools(
     for (name, server) in &servers.by_name {
         let time = Duration::from_millis(server.timeout_ms);
         let ask = |peer: rmcp::Peer<rmcp::RoleClient>| async move {
-            peer.list_all_tools().await.map_err(|error| format!("it does not list its tools: {error}"))
+            peer.list_all_tools().await.map_err(describe_list_error)
         };
         let held =
             Box::pin(session::run_session(sandbox, (server, &servers.inherited_env), (time, None), ask))
@@ -97,10 +97,14 @@ pub async fn probe_server(
     time: Duration,
 ) -> Result<usize, McpSessionError> {
     let ask = |peer: rmcp::Peer<rmcp::RoleClient>| async move {
-        peer.list_all_tools().await.map_err(|error| format!("it does not list its tools: {error}"))
+        peer.list_all_tools().await.map_err(describe_list_error)
     };
     let held = Box::pin(session::run_session(sandbox, (server, given), (time, None), ask)).await;
     Ok(held.reply?.iter().filter(|tool| server.offers_tool(&tool.name)).take(TOOLS_MAX).count())
+}
+
+fn describe_list_error(error: ServiceError) -> String {
+    format!("it does not list its tools: {}", session::describe_request_error(&error))
 }
 
 /// Converts a server's tool to its form in a run; the error says why it cannot be offered.

@@ -17,7 +17,10 @@ use bytes::Bytes;
 use docket_sandbox::{CommandExit, CommandIo, CommandOutput, CommandSpec, Sandbox, SandboxError, SecretEnv};
 use docket_schema::{policy::AllowList, tool::NetworkActivity};
 use futures_util::stream;
-use rmcp::{Peer, RoleClient, ServiceExt as _};
+use rmcp::{
+    Peer, RoleClient, ServiceError, ServiceExt as _, service::ClientInitializeError,
+    transport::DynamicTransportError,
+};
 use tokio::{
     net::unix::pipe,
     sync::{mpsc, mpsc::error::TrySendError, oneshot, watch},
@@ -184,11 +187,33 @@ async fn exchange_messages<T, F: Future<Output = Result<T, String>>>(
         .map_err(|error| format!("its input cannot be written: {error}"))?;
     let output = stream::unfold(output, |mut output| async { Some((output.recv().await?, output)) });
     let output = StreamReader::new(Box::pin(output));
-    let client = ().serve((output, input)).await.map_err(|error| format!("it does not speak MCP: {error}"))?;
+    let client = ().serve((output, input)).await.map_err(describe_start_error)?;
     let answer = ask(client.peer().clone()).await;
     // Closes the server's stdin.
     let _ = client.cancel().await;
     answer
+}
+
+/// Describes why a session did not begin.
+fn describe_start_error(error: ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::TransportError { error, .. } => describe_closed_input(&error),
+        other => format!("it does not speak MCP: {other}"),
+    }
+}
+
+/// Describes why a request failed.
+pub(super) fn describe_request_error(error: &ServiceError) -> String {
+    match error {
+        ServiceError::TransportSend(error) => describe_closed_input(error),
+        other => other.to_string(),
+    }
+}
+
+/// The library's own text contains the names of our types, which are so long that nothing of the server's
+/// stderr would remain in an excerpt.
+fn describe_closed_input(error: &DynamicTransportError) -> String {
+    format!("it does not read its input: {}", error.error)
 }
 
 /// Returns the printable beginning of an error, which may quote the server.
@@ -230,4 +255,24 @@ fn stderr_tail(output: &CommandOutput) -> String {
     let skipped = said.chars().count().saturating_sub(STDERR_CHARS_MAX);
     let last: String = said.chars().skip(skipped).collect();
     if last.is_empty() { String::new() } else { format!("\nit said: {last}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::TypeId;
+
+    use super::*;
+
+    #[test]
+    fn closed_input_is_described_without_type_names() {
+        let transport = || {
+            let closed = io::Error::from(io::ErrorKind::BrokenPipe);
+            DynamicTransportError::from_parts("long::Type<Name>", TypeId::of::<()>(), Box::new(closed))
+        };
+        let start =
+            ClientInitializeError::TransportError { error: transport(), context: "send initialize".into() };
+        let text = "it does not read its input: broken pipe";
+        assert_eq!(describe_start_error(start), text);
+        assert_eq!(describe_request_error(&ServiceError::TransportSend(transport())), text);
+    }
 }

@@ -39,7 +39,7 @@ pub(crate) async fn call_tool(
     }
     let limit = settings.time_limit(server.timeout_ms);
     let ask = |peer: rmcp::Peer<rmcp::RoleClient>| async move {
-        peer.call_tool(params).await.map_err(|error| error.to_string())
+        peer.call_tool(params).await.map_err(|error| session::describe_request_error(&error))
     };
     let time = (Duration::from_millis(limit.ms), network);
     let held = Box::pin(session::run_session(sandbox, (server, &servers.inherited_env), time, ask)).await;
